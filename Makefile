@@ -1,0 +1,85 @@
+# Everything here begins with `setup`, which needs Python 3.11 to 3.13 and make, and nothing of ours: no uv, no Docker,
+# no PostgreSQL server, root or not. PYTHON=... names the interpreter to use. `make` alone lists the targets.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check format test-containers lock wheel clean FORCE
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Says which checkout the environment was made for: in a folder that was moved or copied it is made anew,
+# since the scripts of a virtual environment hold its path.
+STAMP := $(VENV)/.ready
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+$(STAMP): FORCE
+endif
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+RIGHT_VERSION := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## make .venv with all extras and tools; does nothing until pyproject.toml or the lock changes
+
+# An environment that still runs is kept and brought up to the lock. Debian without python3-venv has the venv module but
+# not the pip to put into it: then the system's own pip installs one from outside, else uv does.
+$(STAMP): pyproject.toml requirements.lock
+	@[ ! -f $@ ] || [ "$$(cat $@)" = '$(CURDIR)' ] || rm -rf $(VENV)
+	@rm -f $@
+	@$(BIN)/python -c '$(RIGHT_VERSION)' 2>/dev/null || { \
+	  for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	    "$$python" -c '$(RIGHT_VERSION)' 2>/dev/null && break; \
+	    python=; \
+	  done; \
+	  [ -n "$$python" ] || { \
+	    echo "recovery needs Python 3.11, 3.12 or 3.13, and $(or $(PYTHON),python3) is none of these:" \
+	      "install one, or say where it is (make setup PYTHON=/path/to/python3.12)." >&2; exit 1; }; \
+	  echo "Making $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv --clear $(VENV) >/dev/null 2>&1 || "$$python" -m venv --clear --without-pip $(VENV); \
+	  $(BIN)/python -m pip --version >/dev/null 2>&1 \
+	    || "$$python" -m pip --python $(BIN)/python install --quiet pip 2>/dev/null \
+	    || uv pip install --quiet --python $(BIN)/python pip 2>/dev/null \
+	    || { echo "$$python can make no environment with pip in it:" \
+	      "install its venv module (on Debian: apt-get install python3-venv), then try again." >&2; exit 1; }; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
+	@echo "Installing requirements.lock into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@printf %s '$(CURDIR)' >$@
+
+demo: setup ## tell the whole story: a killed worker, a stale commit, a lost ACK, one effect
+	@$(BIN)/recovery demo
+
+test: setup ## run all tests but those that need containers
+	$(BIN)/pytest
+
+test-containers: setup ## run the conformance suite against RECOVERY_POSTGRES_IMAGE (default postgres:17) in Docker
+	$(BIN)/pytest -m container tests/containers
+
+check: setup ## lint, formatting, types, floors
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## format, and mend what can be mended
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Names, versions and hashes for every platform and Python, and no address: whoever installs it uses their own index.
+# The old lock is read first, so that only what must change does; UPGRADE=1 takes the newest of everything.
+lock: ## remake requirements.lock from pyproject.toml (UPGRADE=1: take the newest of everything)
+	$(or $(wildcard $(BIN)/uv),uv) pip compile pyproject.toml --all-extras --group dev --no-emit-package recovery \
+	  --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --no-emit-find-links --quiet $(if $(UPGRADE),--upgrade) --output-file requirements.lock
+
+wheel: setup ## build the wheel and the source archive into dist/
+	rm -rf dist
+	$(BIN)/uv build --quiet --no-cache --no-build-isolation --python $(BIN)/python
+
+clean: ## remove .venv, dist and all caches
+	rm -rf $(VENV) dist build .*_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

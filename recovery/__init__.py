@@ -1,0 +1,95 @@
+"""Durable inbox, tasks and outbox for agents that send each other work, on SQLite and on PostgreSQL."""
+
+from recovery.async_queue import AsyncQueue
+from recovery.backend import open_async_engine, open_engine, prepare_engine
+from recovery.clock import ManualClock
+from recovery.errors import (
+    BatchFailed,
+    Busy,
+    CommitUnknown,
+    Fenced,
+    InvalidEnvelope,
+    Misconfigured,
+    Overloaded,
+    PayloadCollision,
+    ReadOnly,
+    RecoveryError,
+    SchemaMismatch,
+    StatementFailed,
+    Unauthorized,
+    Unavailable,
+)
+from recovery.messages import (
+    Ack,
+    AuthContext,
+    Claim,
+    Delivery,
+    Dispatched,
+    Envelope,
+    Receipt,
+    Reconciled,
+    Reply,
+    Task,
+    Transition,
+    Unsettled,
+)
+from recovery.migrate import migrate
+from recovery.overview import Counts, Explanation
+from recovery.queue import Queue
+from recovery.receiver import AsyncReceiver, Receiver
+from recovery.repositories import (
+    InboxRepository,
+    JournalRepository,
+    OutboxRepository,
+    ReceiptRepository,
+    TaskRepository,
+)
+from recovery.settings import Backoff, Settings
+
+__version__ = "0.1.0"
+__all__ = [
+    "Ack",
+    "AsyncQueue",
+    "AsyncReceiver",
+    "AuthContext",
+    "Backoff",
+    "BatchFailed",
+    "Busy",
+    "Claim",
+    "CommitUnknown",
+    "Counts",
+    "Delivery",
+    "Dispatched",
+    "Envelope",
+    "Explanation",
+    "Fenced",
+    "InboxRepository",
+    "InvalidEnvelope",
+    "JournalRepository",
+    "ManualClock",
+    "Misconfigured",
+    "OutboxRepository",
+    "Overloaded",
+    "PayloadCollision",
+    "Queue",
+    "ReadOnly",
+    "Receipt",
+    "ReceiptRepository",
+    "Receiver",
+    "Reconciled",
+    "RecoveryError",
+    "Reply",
+    "SchemaMismatch",
+    "Settings",
+    "StatementFailed",
+    "Task",
+    "TaskRepository",
+    "Transition",
+    "Unauthorized",
+    "Unavailable",
+    "Unsettled",
+    "migrate",
+    "open_async_engine",
+    "open_engine",
+    "prepare_engine",
+]

@@ -1,0 +1,68 @@
+"""Who may send what. Checked in this order, before anything is written: type, authority, structure, size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recovery.accepting import checked_deadline, checked_int, checked_text, encoded_payload, is_text_key
+from recovery.canonical import fingerprint, task_id
+from recovery.errors import InvalidEnvelope, Unauthorized
+from recovery.messages import AuthContext, Envelope
+from recovery.settings import Settings
+
+ATTEMPTS_MAX = 10
+HOPS_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An envelope that was checked and encoded, once: what is hashed is what is stored is what the worker gets."""
+
+    task_id: str
+    principal: str
+    message_id: str
+    kind: str
+    fingerprint: str
+    payload: str = field(repr=False)
+    deadline: float
+    hops: int
+    max_attempts: int
+
+
+def admit(envelope: Envelope, auth: AuthContext, settings: Settings) -> Admitted:
+    """Check and encode one envelope. Raises InvalidEnvelope or Unauthorized; touches no database."""
+    if type(envelope) is not Envelope:
+        raise InvalidEnvelope("an Envelope is wanted, and nothing else will do.", field="envelope")
+    principal = _authority(envelope, auth, settings)
+    return _structure(envelope, principal)
+
+
+def _authority(envelope: Envelope, auth: AuthContext, settings: Settings) -> str:
+    if type(auth) is not AuthContext or type(auth.principal) is not str:
+        raise Unauthorized("an AuthContext made by the adapter that authenticated the connection is wanted.")
+    if not is_text_key(auth.principal) or auth.principal not in settings.allowed_sources:
+        raise Unauthorized("the principal is not among the allowed sources of this queue.")
+    if type(envelope.sender) is not str or envelope.sender != auth.principal:
+        raise Unauthorized("the envelope's sender is not the principal that was authenticated.")
+    return auth.principal
+
+
+def _structure(envelope: Envelope, principal: str) -> Admitted:
+    message_id = checked_text(envelope.message_id, "message_id")
+    if type(envelope.kind) is not str or envelope.kind != "task":
+        raise InvalidEnvelope("kind must be 'task': a result never becomes a task by itself.", field="kind")
+    deadline = checked_deadline(envelope.deadline)
+    max_attempts = checked_int(envelope.max_attempts, "max_attempts", 1, ATTEMPTS_MAX)
+    hops = checked_int(envelope.hops, "hops", 0, HOPS_MAX)
+    payload = encoded_payload(envelope.payload)
+    mark = fingerprint(
+        deadline=deadline,
+        hops=hops,
+        kind="task",
+        max_attempts=max_attempts,
+        message_id=message_id,
+        payload=payload,
+        sender=principal,
+    )
+    identity = task_id(principal, message_id)
+    return Admitted(identity, principal, message_id, "task", mark, payload, deadline, hops, max_attempts)

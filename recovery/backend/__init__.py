@@ -1,0 +1,127 @@
+"""Everything in which the two databases differ: how to open one, begin, wait, tell the time, and name an error.
+
+A backend is chosen by URL. The rest of the library asks `of(connection)` and never looks at a dialect's name.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from weakref import WeakSet
+
+import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from recovery.backend.base import Backend, Begin, Bounds, Phase, begin_next, forget_begin, is_database_error, original, translate
+from recovery.backend.postgresql import PostgreSQL
+from recovery.backend.sqlite import SQLite, module_of
+from recovery.errors import Misconfigured
+
+__all__ = [
+    "Backend",
+    "Begin",
+    "Bounds",
+    "Phase",
+    "begin_next",
+    "forget_begin",
+    "for_url",
+    "in_threads",
+    "is_database_error",
+    "is_prepared",
+    "of",
+    "open_async_engine",
+    "open_engine",
+    "original",
+    "parse",
+    "prepare_engine",
+    "sqlite_module",
+    "translate",
+]
+
+_BACKENDS: dict[str, Backend] = {"sqlite": SQLite(), "postgresql": PostgreSQL()}
+_prepared: WeakSet[Dialect] = WeakSet()
+
+
+def of(bind: sa.Connection | sa.Engine) -> Backend:
+    """The backend of an engine or connection. Raises Misconfigured for a database that is neither of the two."""
+    found = _BACKENDS.get(bind.dialect.name)
+    if found is None:
+        raise Misconfigured(f"recovery keeps its tables in SQLite or PostgreSQL, not in {bind.dialect.name}.")
+    return found
+
+
+def parse(url: str | sa.URL) -> sa.URL:
+    """Read a database URL. Raises Misconfigured, without repeating the URL: it may hold a password."""
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError, TypeError) as error:
+        raise Misconfigured("the database URL cannot be read; write sqlite:///file.db or postgresql://…") from error
+    scheme = parsed.drivername.partition("+")[0]
+    if scheme == "postgres":
+        raise Misconfigured("write postgresql:// at the start of the URL; SQLAlchemy does not know postgres://.")
+    if scheme not in _BACKENDS:
+        raise Misconfigured("recovery opens sqlite:///file.db or postgresql://… URLs, and this is neither.")
+    return _BACKENDS[scheme].checked_url(parsed)
+
+
+def open_engine(url: str | sa.URL, *, create: bool = False, pool_size: int = 5) -> sa.Engine:
+    """An engine as recovery needs it, for `Queue(engine)` or `Receiver(engine)`. The caller disposes of it.
+
+    `create` lets SQLite make the file; without it a missing file is SchemaMismatch. Nothing is connected yet.
+    """
+    parsed = parse(url)
+    return prepare_engine(_BACKENDS[parsed.get_backend_name()].engine(parsed, create=create, pool_size=pool_size))
+
+
+def open_async_engine(url: str | sa.URL, *, pool_size: int = 5) -> AsyncEngine:
+    """The same for asyncio, on PostgreSQL. SQLite has none: there `AsyncQueue` works through threads."""
+    parsed = parse(url)
+    engine = _BACKENDS[parsed.get_backend_name()].async_engine(parsed, pool_size=pool_size)
+    prepare_engine(engine.sync_engine)
+    return engine
+
+
+def for_url(url: sa.URL) -> Backend:
+    """The backend that a URL names."""
+    return _BACKENDS[url.get_backend_name()]
+
+
+def sqlite_module(url: sa.URL) -> ModuleType | None:
+    """The SQLite library that a URL asks for; None for a URL of another database."""
+    return module_of(url) if url.get_backend_name() == "sqlite" else None
+
+
+def in_threads(url: sa.URL) -> bool:
+    """Whether asyncio reaches this database through threads, and not through an asynchronous driver."""
+    return _BACKENDS[url.get_backend_name()].in_threads
+
+
+def prepare_engine(engine: sa.Engine) -> sa.Engine:
+    """Make a caller's engine fit for recovery, before its first connection, and return it.
+
+    On SQLite every connection gets WAL's companions (foreign keys, `synchronous=FULL`, a busy timeout) and sends its
+    own BEGIN, so that a SAVEPOINT is what it says. On PostgreSQL the driver's automatic prepared statements are
+    turned off, which PgBouncer in transaction mode cannot follow. Raises Misconfigured for another driver, for
+    AUTOCOMMIT, for an in-memory database, and for an engine that has connected already.
+    """
+    backend = of(engine)
+    backend.check_engine(engine)
+    if engine.dialect in _prepared:
+        return engine
+    if _has_connected(engine):
+        raise Misconfigured("give the engine to prepare_engine before its first connection.")
+    sa.event.listen(engine, "connect", backend.on_connect)
+    sa.event.listen(engine, "checkin", backend.on_checkin)
+    sa.event.listen(engine, "begin", backend.on_begin)
+    _prepared.add(engine.dialect)
+    return engine
+
+
+def is_prepared(engine: sa.Engine) -> bool:
+    """Whether the engine came from `open_engine` or went through `prepare_engine`."""
+    return engine.dialect in _prepared
+
+
+def _has_connected(engine: sa.Engine) -> bool:
+    return "default_schema_name" in vars(engine.dialect)  # What a dialect learns from its first connection.

@@ -1,0 +1,157 @@
+"""What a backend has to be able to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from recovery.errors import Busy, RecoveryError, StatementFailed
+
+Phase = Literal["connect", "work", "commit"]
+_NEXT = "recovery.begin"
+_BEGAN = "recovery.began"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long a transaction may wait, in seconds; each is held by the database itself."""
+
+    busy_seconds: float = 10.0
+    statement_seconds: float = 30.0
+    idle_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """How the library's next transaction on a connection begins."""
+
+    write: bool
+    bounds: Bounds
+
+
+def begin_next(connection: sa.Connection, begin: Begin) -> None:
+    """Say how the next transaction on this connection begins. It holds for that one."""
+    connection.info[_NEXT] = begin
+
+
+def began(connection: sa.Connection) -> None:
+    """Note that BEGIN was answered: from here on a lost connection may have lost work."""
+    connection.info[_BEGAN] = True
+
+
+def forget_begin(connection: sa.Connection) -> bool:
+    """Forget both notes, and say whether BEGIN had been answered."""
+    connection.info.pop(_NEXT, None)
+    return bool(connection.info.pop(_BEGAN, False))
+
+
+def taken_begin(connection: sa.Connection) -> Begin | None:
+    """What `begin_next` said, once; None for a transaction of the caller's own."""
+    begin: Begin | None = connection.info.pop(_NEXT, None)
+    return begin
+
+
+class Backend(Protocol):
+    """One database system. `name` is for people, `clock` the server's clock or None where this process has it.
+
+    `needs_preparing` tells whether a caller's transaction is only safe on an engine that we prepared.
+    """
+
+    name: str
+    clock: sa.ColumnElement[float] | None
+    needs_preparing: bool
+    in_threads: bool
+
+    def checked_url(self, url: sa.URL) -> sa.URL:
+        """The URL with the driver named. Raises Misconfigured for another driver or an in-memory database."""
+        ...
+
+    def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
+        """A new engine, not connected."""
+        ...
+
+    def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
+        """A new engine for asyncio, not connected."""
+        ...
+
+    def check_engine(self, engine: sa.Engine) -> None:
+        """Raise Misconfigured for an engine that recovery cannot work with."""
+        ...
+
+    def check_database(self, connection: sa.Connection) -> None:
+        """Raise Misconfigured for a database that recovery cannot work with. Reads only."""
+        ...
+
+    def check_transaction(self, connection: sa.Connection) -> None:
+        """Raise Misconfigured where the caller's open transaction is at another level than READ COMMITTED."""
+        ...
+
+    def on_connect(self, driver: Any, record: Any) -> None:
+        """Set up a new connection."""
+        ...
+
+    def on_begin(self, connection: sa.Connection) -> None:
+        """Send BEGIN."""
+        ...
+
+    def on_checkin(self, driver: Any, record: Any) -> None:
+        """Leave a connection that goes back to its pool as the driver made it."""
+        ...
+
+    def is_in_transaction(self, connection: sa.Connection) -> bool:
+        """Whether the driver still has the transaction open, whatever SQLAlchemy believes."""
+        ...
+
+    def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
+        """In a transaction of the caller's: be sure of the right to write before anything is read."""
+        ...
+
+    def insert_new(self, table: sa.Table, key: str) -> sa.Insert:
+        """An INSERT that does nothing where a row with the same `key` is stored already."""
+        ...
+
+    def arrival(self, table: sa.Table) -> dict[str, Any]:
+        """The value of the column `arrival` for an INSERT, empty where the database counts by itself."""
+        ...
+
+    def translate_driver(self, error: Exception, phase: Phase) -> RecoveryError:
+        """The error of the contract for a driver's error."""
+        ...
+
+    def is_retryable(self, error: Exception) -> bool:
+        """Whether the whole transaction may be tried again: a deadlock or a serialization failure."""
+        ...
+
+    def sends_host(self, url: sa.URL) -> str:
+        """Where the database is, in words without a password."""
+        ...
+
+
+def original(error: BaseException) -> BaseException:
+    """The driver's own error, where SQLAlchemy wrapped one."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+def is_database_error(error: BaseException) -> bool:
+    """Whether an error came from SQLAlchemy or a driver, and not from somebody's own code."""
+    if isinstance(error, sa.exc.SQLAlchemyError):
+        return True
+    modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return bool(modules & {"psycopg", "sqlite3", "pysqlite3", "aiosqlite", "psycopg_pool"})
+
+
+def translate(backend: Backend, error: Exception, phase: Phase) -> RecoveryError:
+    """The error of the contract for one that SQLAlchemy or the driver raised. Its text is ours, its cause the other."""
+    if isinstance(error, RecoveryError):
+        return error
+    if isinstance(error, PoolTimeout):
+        return Busy("every connection of the pool was in use for longer than the bound; nothing was stored.")
+    driver = original(error)
+    if isinstance(driver, sa.exc.SQLAlchemyError) or not isinstance(driver, Exception):
+        return StatementFailed()
+    return backend.translate_driver(driver, phase)

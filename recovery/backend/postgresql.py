@@ -1,0 +1,187 @@
+"""PostgreSQL through psycopg 3: many writers, row locks, the server's clock.
+
+The library's own transactions begin with one message that carries the level and every bound. The settings die with
+the transaction, so PgBouncer in transaction mode works; and they win over what a server or a role has set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from recovery.backend.base import Begin, Phase, began, taken_begin
+from recovery.errors import (
+    Busy,
+    CommitUnknown,
+    Misconfigured,
+    ReadOnly,
+    RecoveryError,
+    SchemaMismatch,
+    StatementFailed,
+    Unavailable,
+)
+
+POOL_SECONDS = 10.0
+CONNECT_SECONDS = 10
+DRIVER = "postgresql+psycopg"
+
+_MISSING = frozenset({"42P01", "42703", "3F000"})
+_RETRYABLE = frozenset({"40001", "40P01"})
+_BUSY = _RETRYABLE | {"55P03", "57014"}
+_GONE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
+
+
+class PostgreSQL:
+    """How recovery works with a PostgreSQL server."""
+
+    name = "PostgreSQL"
+    clock: sa.ColumnElement[float] | None = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double())
+
+    needs_preparing = False
+    in_threads = False
+
+    def checked_url(self, url: sa.URL) -> sa.URL:
+        if url.drivername not in ("postgresql", DRIVER):
+            raise Misconfigured("recovery speaks to PostgreSQL through psycopg 3: write postgresql://… in the URL.")
+        return url.set(drivername=DRIVER)
+
+    def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
+        with _driver_needed():
+            return sa.create_engine(
+                url, connect_args=_connect_args(url), pool_size=pool_size, pool_timeout=POOL_SECONDS
+            )
+
+    def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
+        with _driver_needed():
+            return create_async_engine(
+                url, connect_args=_connect_args(url), pool_size=pool_size, pool_timeout=POOL_SECONDS
+            )
+
+    def check_engine(self, engine: sa.Engine) -> None:
+        if engine.dialect.driver not in ("psycopg", "psycopg_async"):
+            raise Misconfigured("recovery speaks to PostgreSQL through psycopg 3: postgresql+psycopg://…")
+        configured = engine.get_execution_options().get("isolation_level")
+        if "AUTOCOMMIT" in (configured, getattr(engine.dialect, "_on_connect_isolation_level", None)):
+            raise Misconfigured("the engine is at AUTOCOMMIT, where nothing can be taken back; use its default level.")
+
+    def check_database(self, connection: sa.Connection) -> None:
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        if encoding != "UTF8":
+            raise Misconfigured(f"the database is encoded in {encoding}; recovery needs UTF8.")
+
+    def check_transaction(self, connection: sa.Connection) -> None:
+        level = connection.exec_driver_sql("SHOW transaction_isolation").scalar()
+        if level != "read committed":
+            raise Misconfigured(f"the transaction is at {str(level).upper()}; recovery needs READ COMMITTED.")
+
+    def on_connect(self, driver: Any, record: Any) -> None:
+        if driver.autocommit:
+            raise Misconfigured("the engine sets the driver's autocommit; leave it at the default.")
+        raw = record.dbapi_connection if record.driver_connection is None else record.driver_connection
+        raw.prepare_threshold = None
+
+    def on_begin(self, connection: sa.Connection) -> None:
+        begin = taken_begin(connection)
+        driver: Any = connection.connection.dbapi_connection
+        if begin is None:
+            # The caller's own: the driver begins by itself, at the level that the caller chose.
+            if driver.autocommit and connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+                driver.autocommit = False
+            return
+        if not driver.autocommit:
+            driver.autocommit = True  # Sends nothing: from here on BEGIN is ours to send.
+        driver.cursor().execute(begin_text(begin))
+        began(connection)
+
+    def on_checkin(self, driver: Any, record: Any) -> None:
+        # A raw connection from the caller's pool must be as the driver makes it. (Asyncio pools hand out none.)
+        if driver is not None and not hasattr(driver, "await_") and driver.autocommit and not driver.closed:
+            driver.autocommit = False
+
+    def is_in_transaction(self, connection: sa.Connection) -> bool:
+        return True  # An error leaves the transaction open and aborted; a lost one is seen as lost.
+
+    def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
+        """Rows are locked one by one; there is nothing to ask for beforehand."""
+
+    def insert_new(self, table: sa.Table, key: str) -> sa.Insert:
+        return insert(table).on_conflict_do_nothing(index_elements=[key])
+
+    def arrival(self, table: sa.Table) -> dict[str, Any]:
+        return {}
+
+    def translate_driver(self, error: Exception, phase: Phase) -> RecoveryError:
+        state = getattr(error, "sqlstate", None)
+        if phase == "connect":
+            return _connect_error(error, state)
+        if state is None:
+            return _lost(phase) if _is_operational(error) else StatementFailed()
+        if state in _GONE or state.startswith("08"):
+            return _lost("work" if state == "25P03" else phase)
+        if state in _BUSY:
+            return Busy()
+        if state == "25006":
+            return ReadOnly()
+        if state in _MISSING:
+            return SchemaMismatch()
+        if state.startswith(("53", "58")):
+            return Unavailable("the server is out of a resource (disk, memory or connections); nothing was stored.")
+        return StatementFailed()
+
+    def is_retryable(self, error: Exception) -> bool:
+        return getattr(error, "sqlstate", None) in _RETRYABLE
+
+    def sends_host(self, url: sa.URL) -> str:
+        return f"PostgreSQL at {url.host or 'the local socket'}:{url.port or 5432}/{url.database or ''}"
+
+
+def begin_text(begin: Begin) -> str:
+    """BEGIN and every setting of the transaction, as one message."""
+    bounds = begin.bounds
+    access = "" if begin.write else " READ ONLY"
+    return (
+        f"BEGIN ISOLATION LEVEL READ COMMITTED{access};"
+        "SET LOCAL synchronous_commit = on;"
+        f"SET LOCAL lock_timeout = {_milliseconds(bounds.busy_seconds)};"
+        f"SET LOCAL statement_timeout = {_milliseconds(bounds.statement_seconds)};"
+        f"SET LOCAL idle_in_transaction_session_timeout = {_milliseconds(bounds.idle_seconds)}"
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _connect_args(url: sa.URL) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"prepare_threshold": None, "client_encoding": "utf8"}
+    if "connect_timeout" not in url.query:
+        arguments["connect_timeout"] = CONNECT_SECONDS
+    return arguments
+
+
+def _is_operational(error: Exception) -> bool:
+    return type(error).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
+
+
+def _lost(phase: Phase) -> RecoveryError:
+    if phase == "commit":
+        return CommitUnknown()
+    return Unavailable("the connection was lost before COMMIT was sent; nothing was stored.")
+
+
+def _connect_error(error: Exception, state: str | None) -> RecoveryError:
+    return Unavailable("the database cannot be reached: is the server up, and are host, port, user and password right?")
+
+
+class _driver_needed:
+    """Turn a missing driver into a sentence that says what to install."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ModuleNotFoundError):
+            raise Misconfigured("PostgreSQL needs an extra: pip install 'recovery[postgres]'") from error

@@ -1,0 +1,208 @@
+"""SQLite in WAL mode: one file, one writer at a time, the host's clock.
+
+The driver is told to keep its hands off transactions (`isolation_level=None`), and BEGIN is sent here: IMMEDIATE for a
+verb that writes, so that it waits for the write lock before it reads anything, plain for one that only reads.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import QueuePool
+
+from recovery.backend.base import Phase, began, taken_begin
+from recovery.errors import (
+    Busy,
+    Misconfigured,
+    ReadOnly,
+    RecoveryError,
+    SchemaMismatch,
+    StatementFailed,
+    Unavailable,
+)
+
+BUSY_SECONDS = 10.0
+OLDEST = (3, 35, 0)
+"""The first SQLite with RETURNING."""
+
+_BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _NOTADB = 5, 6, 8, 10, 11, 13, 14, 26
+_MISSING_FILE = "the database file does not exist; make it with: recovery migrate --url sqlite:///…"
+
+
+class SQLite:
+    """How recovery works with a SQLite file."""
+
+    name = "SQLite"
+    clock: sa.ColumnElement[float] | None = None
+
+    needs_preparing = True
+    in_threads = True
+
+    def checked_url(self, url: sa.URL) -> sa.URL:
+        if url.drivername not in ("sqlite", "sqlite+pysqlite", "sqlite+pysqlite3"):
+            raise Misconfigured("recovery opens SQLite by the standard driver: write sqlite:///file.db.")
+        if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
+            raise Misconfigured("a database in memory dies with its process; name a file: sqlite:///file.db.")
+        if url.database.startswith("file:"):
+            raise Misconfigured("write the path of the file itself: sqlite:///file.db, and ?mode=ro to only read it.")
+        if set(url.query) - {"mode"} or url.query.get("mode", "rw") not in ("rw", "ro"):
+            raise Misconfigured("a SQLite URL takes no option but mode=rw or mode=ro.")
+        return url
+
+    def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
+        module = module_of(url)
+        path = os.path.abspath(url.database or "")
+        target = f"file:{quote(path)}?mode={url.query.get('mode', 'rw')}"
+
+        def connect() -> Any:
+            if create:
+                _make_private(path)
+            if not os.path.exists(path):
+                raise SchemaMismatch(_MISSING_FILE)
+            return module.connect(target, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+
+        return sa.create_engine(
+            sa.URL.create("sqlite+pysqlite", database=path),
+            module=module,
+            creator=connect,
+            poolclass=QueuePool,
+            pool_size=pool_size,
+            pool_timeout=BUSY_SECONDS,
+        )
+
+    def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
+        raise Misconfigured("SQLite has no asynchronous engine here; AsyncQueue.open does it through threads.")
+
+    def check_engine(self, engine: sa.Engine) -> None:
+        if engine.dialect.driver not in ("pysqlite", "aiosqlite"):
+            raise Misconfigured("recovery works with SQLite through the standard driver: sqlite:///file.db.")
+        database = engine.url.database
+        if not database or ":memory:" in database or "mode=memory" in str(engine.url.query):
+            raise Misconfigured("a database in memory dies with its process; name a file: sqlite:///file.db.")
+        _refuse_autocommit(engine)
+
+    def check_database(self, connection: sa.Connection) -> None:
+        encoding = connection.exec_driver_sql("PRAGMA encoding").scalar()
+        if encoding != "UTF-8":
+            raise Misconfigured(f"the database is encoded in {encoding}; recovery needs UTF-8.")
+        mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+        if mode != "wal":
+            raise Misconfigured(f"the file is in journal mode {mode}; recovery needs WAL: run recovery migrate on it.")
+
+    def check_transaction(self, connection: sa.Connection) -> None:
+        """Every SQLite transaction is serializable; there is nothing to refuse."""
+
+    def on_connect(self, driver: Any, record: Any) -> None:
+        # Python 3.12 and later: -1 where nobody has set it, which is what the rest here builds on.
+        if isinstance(getattr(driver, "autocommit", -1), bool):
+            raise Misconfigured("the engine sets Python's autocommit; leave it at the driver's default.")
+        driver.isolation_level = None
+        cursor = driver.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.close()
+
+    def on_begin(self, connection: sa.Connection) -> None:
+        if _at_autocommit(connection):
+            return
+        begin = taken_begin(connection)
+        cursor: Any = connection.connection.cursor()
+        if begin is None:
+            cursor.execute("BEGIN")
+            return
+        self._wait_up_to(connection, cursor, begin.bounds.busy_seconds)
+        cursor.execute("BEGIN IMMEDIATE" if begin.write else "BEGIN")
+        began(connection)
+
+    def _wait_up_to(self, connection: sa.Connection, cursor: Any, seconds: float) -> None:
+        if connection.info.get("recovery.busy_seconds", BUSY_SECONDS) != seconds:
+            cursor.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}")
+            connection.info["recovery.busy_seconds"] = seconds
+
+    def on_checkin(self, driver: Any, record: Any) -> None:
+        """The connection stays as `on_connect` made it."""
+
+    def is_in_transaction(self, connection: sa.Connection) -> bool:
+        # A full disk rolls the whole transaction back, and the next statement would commit by itself.
+        driver: Any = connection.connection.driver_connection
+        return bool(driver.in_transaction)
+
+    def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
+        # Asks for the write lock without touching a row. A plain BEGIN that reads first and writes later fails at
+        # once, whatever the busy timeout, when somebody wrote in between.
+        connection.execute(sa.update(table).values({column.name: column for column in table.c}).where(sa.false()))
+
+    def insert_new(self, table: sa.Table, key: str) -> sa.Insert:
+        return insert(table).on_conflict_do_nothing(index_elements=[key])
+
+    def arrival(self, table: sa.Table) -> dict[str, Any]:
+        # The write lock is held, so nobody else counts at the same time.
+        return {"arrival": sa.select(sa.func.coalesce(sa.func.max(table.c.arrival), 0) + 1).scalar_subquery()}
+
+    def translate_driver(self, error: Exception, phase: Phase) -> RecoveryError:
+        primary = getattr(error, "sqlite_errorcode", 1) & 0xFF
+        if primary in (_BUSY, _LOCKED):
+            return Busy()
+        if primary == _READONLY:
+            return ReadOnly()
+        if primary in (_FULL, _IOERR):
+            return Unavailable("the disk is full or failed; the transaction was rolled back.")
+        if primary == _CANTOPEN:
+            return Unavailable("the database file, or the -wal and -shm files beside it, cannot be opened.")
+        if primary in (_NOTADB, _CORRUPT):
+            return Misconfigured("the file is not a SQLite database, or it is damaged.")
+        if "no such table" in str(error) or "no such column" in str(error):
+            return SchemaMismatch()
+        return StatementFailed()
+
+    def is_retryable(self, error: Exception) -> bool:
+        return False
+
+    def sends_host(self, url: sa.URL) -> str:
+        return f"the SQLite file {url.database}"
+
+
+def module_of(url: sa.URL) -> ModuleType:
+    """The SQLite library: Python's own, or the one that the extra `sqlite` brings where the URL asks for it.
+
+    Never mix the two on one file in one process: each drops the other's file locks when it closes a handle.
+    """
+    if url.drivername != "sqlite+pysqlite3":
+        module: ModuleType = sqlite3
+    else:
+        try:
+            from pysqlite3 import dbapi2 as module
+        except ImportError as error:
+            raise Misconfigured("sqlite+pysqlite3:// needs an extra: pip install 'recovery[sqlite]'") from error
+    if module.sqlite_version_info < OLDEST:
+        raise Misconfigured(f"SQLite {module.sqlite_version} is too old; recovery needs 3.35: use recovery[sqlite].")
+    return module
+
+
+def _make_private(path: str) -> None:
+    """Make the file, readable by its owner only, before SQLite would make it with the umask."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600))
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise Misconfigured(f"the database file cannot be made: {error.strerror}.") from error
+
+
+def _at_autocommit(connection: sa.Connection) -> bool:
+    return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
+
+
+def _refuse_autocommit(engine: sa.Engine) -> None:
+    configured = engine.get_execution_options().get("isolation_level")
+    if "AUTOCOMMIT" in (configured, getattr(engine.dialect, "_on_connect_isolation_level", None)):
+        raise Misconfigured("the engine is at AUTOCOMMIT, where nothing can be taken back; use its default level.")

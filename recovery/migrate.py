@@ -1,0 +1,103 @@
+"""Run the ladder: make or upgrade the tables of a database, all or nothing, however many processes do it at once.
+
+The steps stand in `migrations/`, which imports nothing of recovery and is what `alembic upgrade head` runs too.
+Alembic is imported here only when it is needed: opening a queue costs nothing of it.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from recovery import backend
+from recovery.backend import Bounds
+from recovery.errors import Misconfigured, RecoveryError, SchemaMismatch, Unavailable
+from recovery.opening import check
+from recovery.schema import VERSION, tables
+from recovery.transactions import READ, Transactions
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = ["ladder", "migrate", "migration_sql"]
+
+
+def migrate(url: str | sa.URL, *, table_prefix: str = "") -> str:
+    """Bring a database to this release's schema and return the revision. Makes a missing SQLite file (mode 0600).
+
+    Safe to run from several processes at once. Raises Misconfigured, Unavailable, Busy or ReadOnly; then nothing was
+    changed.
+    """
+    tables(table_prefix)
+    parsed = backend.parse(url)
+    try:
+        _upgrade(parsed, table_prefix)
+    except Exception as error:
+        raise _explained(error, parsed) from error
+    engine = backend.open_engine(parsed, pool_size=1)
+    try:
+        Transactions(engine, Bounds()).run(lambda connection: check(connection, tables(table_prefix)), READ)
+    finally:
+        engine.dispose()
+    return VERSION
+
+
+def migration_sql(url: str | sa.URL, *, table_prefix: str = "") -> str:
+    """The statements that make the tables from nothing, as text. Connects to nothing."""
+    tables(table_prefix)
+    out = io.StringIO()
+    _command("upgrade", _config(table_prefix, out, url=backend.parse(url)), sql=True)
+    return out.getvalue()
+
+
+def _upgrade(url: sa.URL, table_prefix: str) -> None:
+    config = _config(table_prefix, io.StringIO(), url=url, sqlite_module=backend.sqlite_module(url))
+    _command("upgrade", config, sql=False)
+
+
+def _explained(error: Exception, url: sa.URL) -> Exception:
+    """The error of the contract for what went wrong on the ladder."""
+    from alembic.util import CommandError
+
+    if isinstance(error, CommandError):
+        if "locate revision" in str(error):
+            return SchemaMismatch(f"the tables are newer than this release, which knows {VERSION}; upgrade recovery.")
+        return Misconfigured(str(error))
+    if backend.is_database_error(error):
+        failure = backend.translate(backend.for_url(url), error, "work")
+        return backend.translate(backend.for_url(url), error, "connect") if _unreached(failure) else failure
+    if isinstance(error, OSError):
+        return Misconfigured(f"the database file cannot be made or opened: {error.strerror}.")
+    return error
+
+
+def _unreached(failure: RecoveryError) -> bool:
+    return isinstance(failure, Unavailable) and "connection was lost" in str(failure)
+
+
+def _command(name: str, config: Config, *, sql: bool) -> None:
+    from alembic import command
+
+    getattr(command, name)(config, "head", sql=sql)
+
+
+def _config(table_prefix: str, out: io.StringIO, **attributes: Any) -> Config:
+    from alembic.config import Config
+
+    config = Config(output_buffer=out, stdout=io.StringIO())
+    # A percent sign in a path would be read as an interpolation.
+    config.set_main_option("script_location", str(ladder()).replace("%", "%%"))
+    config.attributes.update(attributes, table_prefix=table_prefix)
+    return config
+
+
+def ladder() -> Path:
+    """The folder of the migrations: inside the installed package, or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "migrations", here.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise Misconfigured("the migrations are missing from this installation; install recovery again.")

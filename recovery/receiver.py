@@ -1,0 +1,75 @@
+"""The receiving side: each reply stored once, its effect applied once, in one transaction. It needs no queue."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import sqlalchemy as sa
+
+from recovery import backend
+from recovery.opening import AsyncDatabase, Opening, check, prepared
+from recovery.repositories import ReceiptRepository
+from recovery.settings import Settings
+from recovery.transactions import READ, REPEATABLE, Kind, Transactions, Work
+from recovery.verbs import async_verb, verb
+
+R = TypeVar("R")
+
+
+class Receiver:
+    """Stores receipts and applies effects. Safe to share between threads."""
+
+    def __init__(self, engine: sa.Engine, **settings: Any) -> None:
+        """Use an engine of `open_engine(url)`, or one that went through `prepare_engine`. The caller disposes of it."""
+        self.settings = Settings(**settings)
+        self.engine = prepared(engine)
+        self._transactions = Transactions(engine, self.settings.bounds)
+        self._owned = False
+        self._run(lambda connection: check(connection, self.settings.tables), READ)
+
+    @classmethod
+    def open(cls, url: str | sa.URL, **settings: Any) -> Self:
+        """Open a receiver's database by its URL; a context manager that closes it.
+
+        Settings: `clock`, `busy_seconds`, `table_prefix`. Raises Misconfigured, SchemaMismatch or Unavailable.
+        """
+        engine = backend.open_engine(url)
+        try:
+            receiver = cls(engine, **settings)
+        except BaseException:
+            engine.dispose()
+            raise
+        receiver._owned = True
+        return receiver
+
+    def _run(self, work: Work[R], kind: Kind) -> R:
+        return self._transactions.run(work, kind)
+
+    accept = verb(ReceiptRepository, ReceiptRepository.accept, REPEATABLE)
+    seen = verb(ReceiptRepository, ReceiptRepository.seen, READ)
+    effect_count = verb(ReceiptRepository, ReceiptRepository.effect_count, READ)
+
+    def close(self) -> None:
+        """Close the engine, if this receiver opened it."""
+        if self._owned:
+            self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncReceiver(AsyncDatabase):
+    """The same for asyncio. `apply` stays a plain function: it runs on the receipt's connection, inside its hop."""
+
+    @classmethod
+    def open(cls, url: str | sa.URL, **settings: Any) -> Opening[Self]:
+        """Open by URL: `async with AsyncReceiver.open(url) as receiver`, or `await` it and close it yourself."""
+        return Opening(lambda: cls._open(url, settings))
+
+    accept = async_verb(ReceiptRepository, ReceiptRepository.accept, REPEATABLE)
+    seen = async_verb(ReceiptRepository, ReceiptRepository.seen, READ)
+    effect_count = async_verb(ReceiptRepository, ReceiptRepository.effect_count, READ)

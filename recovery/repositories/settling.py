@@ -1,0 +1,30 @@
+"""When settling what is due fails, the work beside it must still be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from recovery.backend import Backend, is_database_error, original, translate
+from recovery.errors import StatementFailed
+
+
+class SettlingFailed(Exception):  # noqa: N818 - it never reaches a caller
+    """One row could not be settled. The transaction is to be rolled back, and the verb to be run without settling."""
+
+
+@contextmanager
+def settling(backend: Backend) -> Iterator[None]:
+    """Turn an error of the settling itself into SettlingFailed.
+
+    A busy or lost database is not such an error: the verb would meet it too, so it passes as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        driver = original(error)
+        if isinstance(driver, Exception) and is_database_error(error):
+            passing = backend.is_retryable(driver) or type(translate(backend, error, "work")) is not StatementFailed
+            if passing:
+                raise
+        raise SettlingFailed from error

@@ -1,0 +1,291 @@
+"""The only place that begins, commits, retries, and names what went wrong.
+
+A verb is a function of a Connection. It runs here in one of three ways: in a transaction of its own on a pooled
+connection (`Transactions`), the same on one connection that a session holds (`HeldTransactions`), or in a SAVEPOINT of
+the caller's transaction (`Savepoints`). Every transaction of ours ends through the dialect's `do_commit`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+import sqlalchemy as sa
+
+from recovery import backend
+from recovery.backend import Begin, Bounds, Phase
+from recovery.errors import Busy, CommitUnknown, Fenced, Misconfigured, RecoveryError, Unavailable
+
+R = TypeVar("R")
+Work = Callable[[sa.Connection], R]
+
+TRIES_MAX: Final = 5
+PAUSE_SECONDS: Final = 0.02
+PASSED_ON: Final = (Fenced, ValueError)
+"""What a repeat after a lost COMMIT may answer: these speak of what is stored. Any other error leaves the doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a verb does to the database: whether it writes, and whether a blind repeat of it is harmless."""
+
+    write: bool
+    repeat: bool
+
+
+READ: Final = Kind(write=False, repeat=False)
+WRITE: Final = Kind(write=True, repeat=False)
+REPEATABLE: Final = Kind(write=True, repeat=True)
+
+
+class Runner(Protocol):
+    """Runs a verb's work on a connection, in a transaction."""
+
+    def run(self, work: Work[R], kind: Kind) -> R:
+        """Do the work, durably where the transaction is ours, and return its answer."""
+        ...
+
+
+class _TryAgain(Exception):  # noqa: N818 - never leaves this module
+    """A deadlock or a serialization failure: the database rolled back, and asks to try again."""
+
+
+class _NotBegun(Exception):  # noqa: N818 - never leaves this module
+    """The connection was dead before anything was sent on it; another one may be alive."""
+
+
+class Transactions:
+    """The library's own transactions, each on a connection from the engine's pool. Safe between threads and forks."""
+
+    def __init__(
+        self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self.engine = engine
+        self._backend = backend.of(engine)
+        self._bounds = bounds
+        self._sleep = sleep
+        self._pid = os.getpid()
+
+    def run(self, work: Work[R], kind: Kind) -> R:
+        """Do the work in one transaction, or raise an error of the contract.
+
+        Deadlocks and serialization failures are tried again, up to five times and the busy bound in all. After a
+        COMMIT whose answer was lost, a verb that may be repeated is; the doubt stays where that tells nothing.
+        """
+        doubt: CommitUnknown | None = None
+        until = time.monotonic() + self._bounds.busy_seconds
+        for attempt in range(1, TRIES_MAX + 1):
+            try:
+                return self._once(work, kind)
+            except (_TryAgain, _NotBegun) as error:
+                if attempt == TRIES_MAX or time.monotonic() >= until:
+                    raise (doubt or _given_up(error)) from error.__cause__
+            except CommitUnknown as error:
+                doubt = doubt or error
+                if not kind.repeat or attempt == TRIES_MAX:
+                    raise doubt from doubt.__cause__
+            except RecoveryError as error:
+                if doubt is None or isinstance(error, PASSED_ON):
+                    raise
+                raise doubt from error
+            self._sleep(random.uniform(0, PAUSE_SECONDS * 2**attempt))  # noqa: S311 - spreads rivals, guards nothing
+        raise AssertionError("unreachable")
+
+    def hold(self) -> HeldTransactions:
+        """The same on one held connection, for one thread."""
+        return HeldTransactions(self.engine, self._bounds, self._sleep)
+
+    def close(self) -> None:
+        """Give back what is held; a pool's connections are closed with its engine."""
+
+    def _once(self, work: Work[R], kind: Kind) -> R:
+        self._leave_parent()
+        connection = self._taken()
+        phase: Phase = "work"
+        try:
+            backend.begin_next(connection, Begin(kind.write, self._bounds))
+            answer = work(connection)
+            phase = "commit"
+            connection.commit()
+            backend.forget_begin(connection)
+        except BaseException as error:
+            raise self._failure(connection, error, phase, kind) from (
+                error if backend.is_database_error(error) else error.__cause__
+            )
+        finally:
+            self._give_back(connection)
+        return answer
+
+    def _failure(self, connection: sa.Connection, error: BaseException, phase: Phase, kind: Kind) -> BaseException:
+        """Make the connection clean, and return what to raise."""
+        begun = _forget(connection)
+        if not isinstance(error, Exception):
+            connection.invalidate()  # Interrupted in the middle of anything: nobody knows what the line still holds.
+            return error
+        if not backend.is_database_error(error):
+            _roll_back(connection, phase)
+            return error
+        driver = backend.original(error)
+        if isinstance(driver, Exception) and self._backend.is_retryable(driver):
+            _roll_back(connection, phase)
+            return _TryAgain()
+        # A reading that was not answered leaves nothing in doubt.
+        failure = backend.translate(self._backend, error, phase if kind.write else "work")
+        if isinstance(failure, Unavailable | CommitUnknown):
+            connection.invalidate()
+            return failure if begun or isinstance(failure, CommitUnknown) else _NotBegun(failure)
+        _roll_back(connection, phase)
+        return failure
+
+    def _taken(self) -> sa.Connection:
+        try:
+            return self.engine.connect()
+        except Exception as error:
+            if not backend.is_database_error(error):
+                raise
+            raise backend.translate(self._backend, error, "connect") from error
+
+    def _give_back(self, connection: sa.Connection) -> None:
+        connection.close()
+
+    def _leave_parent(self) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            _abandon(self.engine)
+
+
+class HeldTransactions(Transactions):
+    """The library's own transactions on one connection, held until `close`. For one thread at a time."""
+
+    _held: sa.Connection | None = None
+
+    def connection(self) -> sa.Connection:
+        """The held connection, outside any transaction of ours."""
+        self._leave_parent()
+        if self._held is not None and (self._held.invalidated or self._held.closed):
+            self._held.close()
+            self._held = None
+        if self._held is None:
+            self._held = super()._taken()
+        return self._held
+
+    def _taken(self) -> sa.Connection:
+        connection = self.connection()
+        if connection.in_transaction():
+            raise Misconfigured("the session's connection is in a transaction of yours; use queue.on(connection) there.")
+        return connection
+
+    def _give_back(self, connection: sa.Connection) -> None:
+        """It stays held."""
+
+    def close(self) -> None:
+        """Give the connection back to its pool."""
+        held, self._held = self._held, None
+        if held is not None and self._pid == os.getpid():
+            held.close()
+
+    def _leave_parent(self) -> None:
+        if self._pid != os.getpid():
+            _abandoned.append(self._held)
+            self._held = None
+        super()._leave_parent()
+
+
+class Savepoints:
+    """Verbs inside the caller's own transaction, each in a SAVEPOINT. What they answer is durable after its COMMIT."""
+
+    def __init__(self, connection: sa.Connection, table: sa.Table) -> None:
+        self._connection = connection
+        self._backend = backend.of(connection)
+        self._table = table
+        self._checked: object = None
+        check_caller(connection)
+
+    def run(self, work: Work[R], kind: Kind) -> R:
+        """Do the work in a SAVEPOINT; an error takes back this verb and nothing else. No retry, no SET."""
+        check_caller(self._connection)
+        try:
+            self._check_level()
+            with self._connection.begin_nested():
+                if kind.write:
+                    self._backend.lock_to_write(self._connection, self._table)
+                return work(self._connection)
+        except Exception as error:
+            if not backend.is_database_error(error):
+                raise
+            raise self._failure(error) from error
+
+    def check_level(self) -> None:
+        """Raise Misconfigured for a level other than READ COMMITTED. Asks the database, once a transaction."""
+        try:
+            self._check_level()
+        except Exception as error:
+            if not backend.is_database_error(error):
+                raise
+            raise self._failure(error) from error
+
+    def _check_level(self) -> None:
+        transaction = self._connection.get_transaction()
+        if self._checked is not transaction:
+            self._backend.check_transaction(self._connection)
+            self._checked = transaction
+
+    def _failure(self, error: Exception) -> RecoveryError:
+        driver = backend.original(error)
+        if isinstance(driver, Exception) and self._backend.is_retryable(driver):
+            return Busy("the database asks for your whole transaction to be tried again (deadlock or serialization).")
+        failure = backend.translate(self._backend, error, "work")
+        if not self._connection.invalidated and not self._backend.is_in_transaction(self._connection):
+            self._connection.invalidate()  # Else the caller's next statement would commit by itself.
+        return failure
+
+
+def check_caller(connection: sa.Connection) -> None:
+    """Raise Misconfigured for a connection that a verb cannot join. Asks the database nothing."""
+    if not isinstance(connection, sa.Connection):
+        raise Misconfigured("on() wants a SQLAlchemy Connection.")
+    found = backend.of(connection)
+    found.check_engine(connection.engine)
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        raise Misconfigured("the connection is at AUTOCOMMIT, where nothing can be taken back; use its default level.")
+    if not backend.is_prepared(connection.engine) and found.needs_preparing:
+        raise Misconfigured("give the engine to prepare_engine first: without it a SAVEPOINT here is no savepoint.")
+    if not connection.in_transaction():
+        raise Misconfigured("begin a transaction on the connection first; the verbs live or die with it.")
+
+
+_abandoned: list[Any] = []
+"""What a child process found after a fork. Never closed: closing would speak on the parent's lines."""
+
+
+def _abandon(engine: sa.Engine) -> None:
+    _abandoned.append(engine.pool)
+    engine.dispose(close=False)
+
+
+def _forget(connection: sa.Connection) -> bool:
+    if connection.invalidated or connection.closed:
+        return True
+    return backend.forget_begin(connection)
+
+
+def _roll_back(connection: sa.Connection, phase: Phase) -> None:
+    if phase == "commit":
+        # A COMMIT that raised may have left the driver's transaction open behind SQLAlchemy's back.
+        connection.invalidate()
+        return
+    try:
+        connection.rollback()
+    except Exception:  # noqa: BLE001 - whatever it is, the connection is not fit for the pool
+        connection.invalidate()
+
+
+def _given_up(error: Exception) -> RecoveryError:
+    if isinstance(error, _NotBegun):
+        failure: RecoveryError = error.args[0]
+        return failure
+    return Busy("deadlocks or serialization failures, five times over; nothing was stored.")

@@ -1,0 +1,7 @@
+"""The list of plug-ins; each holds the fixtures of one subject, and stands below those that it imports."""
+
+pytest_plugins = [
+    "tests.plugins.backends",
+    "tests.plugins.containers",
+    "tests.plugins.postgres",
+]
