@@ -119,7 +119,7 @@ def sqlite_engine(url: sa.URL) -> sa.Engine:
     engine = sa.create_engine(plain, poolclass=NullPool, **({} if module is None else {"module": module}))
 
     @sa.event.listens_for(engine, "connect")
-    def connected(driver: Any, record: Any) -> None:
+    def connected(driver: Any, _record: Any) -> None:
         driver.isolation_level = None
         driver.execute(f"PRAGMA busy_timeout = {WAIT_SECONDS * 1000}")
         # Rebuilding a table that others refer to would delete their rows; checked before COMMIT instead.

@@ -29,7 +29,7 @@ class AsyncVerbs:
 
     settings: Settings
 
-    async def _run(self, work: Work[R], kind: Kind) -> R:
+    async def run(self, work: Work[R], kind: Kind) -> R:
         raise NotImplementedError
 
     receive = async_verb(InboxRepository, InboxRepository.receive, REPEATABLE)
@@ -86,7 +86,7 @@ class AsyncLoops(AsyncVerbs):
 
     async def reconcile(self) -> Reconciled:
         """Settle everything that is due, row by row, and name what could not be settled."""
-        return await _async_driven(reconciling(self.settings), self._run)
+        return await _async_driven(reconciling(self.settings), self.run)
 
 
 class AsyncQueue(AsyncDatabase, AsyncLoops):
@@ -122,7 +122,7 @@ class AsyncSession(AsyncLoops):
         self.settings = settings
         self._engine, self._held, self._caller = engine, held, caller
 
-    async def _run(self, work: Work[R], kind: Kind) -> R:
+    async def run(self, work: Work[R], kind: Kind) -> R:
         return await self._caller.call(self._held.run, work, kind)
 
     async def connection(self) -> AsyncConnection:
@@ -149,7 +149,7 @@ class AsyncBound(AsyncVerbs):
         self.settings = settings
         self._savepoints = through.AsyncSavepoints(connection, settings)
 
-    async def _run(self, work: Work[R], kind: Kind) -> R:
+    async def run(self, work: Work[R], kind: Kind) -> R:
         return await self._savepoints.run(work, kind)
 
 
@@ -166,7 +166,7 @@ class _Stepped:
             raise StopAsyncIteration from None
 
 
-async def _async_driven(steps: Steps, run: Callable[[Work[Any], Kind], Awaitable[Any]]) -> Any:
+async def _async_driven(steps: Steps[R], run: Callable[[Work[Any], Kind], Awaitable[Any]]) -> R:
     """The same for asyncio."""
     try:
         step = next(steps)
@@ -178,4 +178,5 @@ async def _async_driven(steps: Steps, run: Callable[[Work[Any], Kind], Awaitable
             else:
                 step = steps.send(answer)
     except StopIteration as end:
-        return end.value
+        ended: R = end.value
+        return ended

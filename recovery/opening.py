@@ -50,7 +50,8 @@ def version(connection: sa.Connection, tables: Tables) -> str | None:
 
 def prepared(engine: sa.Engine) -> sa.Engine:
     """The engine, if recovery can work with it. Raises Misconfigured."""
-    if not isinstance(engine, sa.Engine) or not backend.is_prepared(engine):
+    given: object = engine
+    if not isinstance(given, sa.Engine) or not backend.is_prepared(engine):
         raise Misconfigured("use an engine of open_engine(url), or give yours to prepare_engine before it connects.")
     backend.of(engine).check_engine(engine)
     return engine
@@ -87,7 +88,7 @@ class AsyncDatabase:
         await self._caller.call(self._transactions.run, look, READ)
         self._checked = True
 
-    async def _run(self, work: Work[R], kind: Kind) -> R:
+    async def run(self, work: Work[R], kind: Kind) -> R:
         if not self._checked:
             await self._check()
         return await self._caller.call(self._transactions.run, work, kind)

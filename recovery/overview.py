@@ -101,10 +101,10 @@ class Overview(Repository):
         return Explanation(
             task_id=task_id,
             as_of=now,
-            received=f"accepted from {task.principal!r} as message {task.message_id!r}; stored once, whatever is resent",
+            received=f"accepted from {task.principal!r} as message {task.message_id!r}; stored once",
             work=_work(task, now),
             ending=_ending(task),
-            delivery=_delivery(reply, now),
+            delivery=_delivery(reply),
             next=_next(task, reply, now),
             task=task,
             reply=reply,
@@ -132,7 +132,7 @@ def _ending(task: Task) -> str:
     return words if task.reason is None else f"{words}: {task.reason}"
 
 
-def _delivery(reply: Reply | None, now: float) -> str:
+def _delivery(reply: Reply | None) -> str:
     if reply is None:
         return "there is no reply before the task ends"
     tries = f"{reply.attempts} of {reply.max_attempts} attempts used"

@@ -31,7 +31,7 @@ class Verbs:
     settings: Settings
     _runner: Runner
 
-    def _run(self, work: Work[R], kind: Kind) -> R:
+    def run(self, work: Work[R], kind: Kind) -> R:
         return self._runner.run(work, kind)
 
     receive = verb(InboxRepository, InboxRepository.receive, REPEATABLE)
@@ -90,7 +90,7 @@ class Loops(Verbs):
 
     def reconcile(self) -> Reconciled:
         """Settle everything that is due, row by row, and name what could not be settled."""
-        return _driven(reconciling(self.settings), self._run)
+        return _driven(reconciling(self.settings), self.run)
 
 
 class Queue(Loops):
@@ -105,7 +105,7 @@ class Queue(Loops):
         self.engine = prepared(engine)
         self._runner = self._transactions = Transactions(engine, self.settings.bounds)
         self._owned = False
-        self._run(lambda connection: check(connection, self.settings.tables), READ)
+        self.run(lambda connection: check(connection, self.settings.tables), READ)
 
     @classmethod
     def open(cls, url: str | sa.URL, **settings: Any) -> Self:
@@ -180,7 +180,7 @@ class Bound(Verbs):
         self._runner = savepoints
 
 
-def _driven(steps: Steps, run: Callable[[Work[Any], Kind], Any]) -> Any:
+def _driven(steps: Steps[R], run: Callable[[Work[Any], Kind], Any]) -> R:
     """Run the transactions that a generator asks for, and send it each answer or error."""
     answer: Any = None
     try:
@@ -193,4 +193,5 @@ def _driven(steps: Steps, run: Callable[[Work[Any], Kind], Any]) -> Any:
             else:
                 step = steps.send(answer)
     except StopIteration as end:
-        return end.value
+        ended: R = end.value
+        return ended

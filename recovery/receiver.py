@@ -26,7 +26,7 @@ class Receiver:
         self.engine = prepared(engine)
         self._transactions = Transactions(engine, self.settings.bounds)
         self._owned = False
-        self._run(lambda connection: check(connection, self.settings.tables), READ)
+        self.run(lambda connection: check(connection, self.settings.tables), READ)
 
     @classmethod
     def open(cls, url: str | sa.URL, **settings: Any) -> Self:
@@ -43,7 +43,7 @@ class Receiver:
         receiver._owned = True
         return receiver
 
-    def _run(self, work: Work[R], kind: Kind) -> R:
+    def run(self, work: Work[R], kind: Kind) -> R:
         return self._transactions.run(work, kind)
 
     accept = verb(ReceiptRepository, ReceiptRepository.accept, REPEATABLE)

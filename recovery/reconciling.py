@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
@@ -15,12 +15,13 @@ from recovery.repositories.tasks import TaskRepository
 from recovery.settings import Settings
 from recovery.transactions import READ, REPEATABLE, Kind, Work
 
-Steps: TypeAlias = Generator[tuple[Work[Any], Kind], Any, Any]
+R = TypeVar("R")
+Steps: TypeAlias = Generator[tuple[Work[Any], Kind], Any, R]
 DATABASE = (Busy, Unavailable, CommitUnknown, ReadOnly, SchemaMismatch)
 """These speak of the database, not of a row: they end the whole of it."""
 
 
-def reconciling(settings: Settings) -> Steps:
+def reconciling(settings: Settings) -> Steps[Reconciled]:
     """The transactions of one reconcile, one by one; whoever runs them sends each answer back in, or its error."""
     unsettled: list[Unsettled] = []
     rounds: tuple[tuple[str, Listing, Settling], ...] = (
@@ -46,7 +47,7 @@ def _reply(settings: Settings) -> Settling:
     return lambda connection, identity: OutboxRepository(connection, settings).settle_one(identity)
 
 
-def _round(subject: str, listing: Listing, settling: Settling, unsettled: list[Unsettled]) -> Steps:
+def _round(subject: str, listing: Listing, settling: Settling, unsettled: list[Unsettled]) -> Steps[int]:
     settled, after = 0, ""
     while identities := (yield _listing(listing, after), READ):
         for identity in identities:
@@ -54,7 +55,7 @@ def _round(subject: str, listing: Listing, settling: Settling, unsettled: list[U
                 settled += yield _settling(settling, identity), REPEATABLE
             except DATABASE:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one row, the others are settled
                 unsettled.append(Unsettled(subject, identity, type(error).__name__))
         after = identities[-1]
     return settled

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -33,7 +33,7 @@ Key: Final = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Counter: Final = sa.BigInteger()
 Serial: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """A primary key that counts up by itself: SQLite does that only for a column called INTEGER."""
-Seconds: Final = sa.Double()
+Seconds: Final[sa.Double[float]] = sa.Double()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ class Tables:
 @cache
 def tables(prefix: str = "") -> Tables:
     """The tables whose names begin with `prefix` (lower-case letters, digits and `_`, at most 24)."""
-    if not isinstance(prefix, str) or not PREFIX.match(prefix):
+    if not PREFIX.match(prefix):
         raise Misconfigured("table_prefix must be empty or lower-case letters, digits and _, at most 24 characters.")
     return Tables(prefix, sa.MetaData(naming_convention=NAMING))
 
@@ -138,9 +138,7 @@ def _tasks(metadata: sa.MetaData, prefix: str) -> sa.Table:
         sa.CheckConstraint(f"(reason IS NOT NULL) = ({terminal} AND state <> 'done')", name="reason_when_not_done"),
         sa.CheckConstraint(f"payload IS NOT NULL OR {terminal}", name="payload_while_open"),
     )
-    sa.Index(
-        f"ix_{prefix}tasks_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'")
-    )
+    sa.Index(f"ix_{prefix}tasks_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'"))
     sa.Index(f"ix_{prefix}tasks_deadline", table.c.deadline, table.c.task_id, **_partial(endings))
     sa.Index(f"ix_{prefix}tasks_lease", table.c.lease_until, table.c.task_id, **_partial("state = 'running'"))
     sa.Index(f"ix_{prefix}tasks_arrival", table.c.arrival)
@@ -174,9 +172,7 @@ def _outbox(metadata: sa.MetaData, prefix: str) -> sa.Table:
         sa.CheckConstraint("(state IN ('sent', 'dead')) = (settled_at IS NOT NULL)", name="settled_whole"),
         sa.CheckConstraint("payload IS NOT NULL OR state = 'sent'", name="payload_until_sent"),
     )
-    sa.Index(
-        f"ix_{prefix}outbox_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'")
-    )
+    sa.Index(f"ix_{prefix}outbox_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'"))
     sa.Index(f"ix_{prefix}outbox_lease", table.c.lease_until, table.c.reply_id, **_partial("state = 'sending'"))
     sa.Index(f"ix_{prefix}outbox_dead", table.c.arrival, **_partial("state = 'dead'"))
     sa.Index(f"ix_{prefix}outbox_arrival", table.c.arrival)
@@ -238,5 +234,5 @@ def _fence_floor(metadata: sa.MetaData, prefix: str) -> sa.Table:
     )
 
 
-def _partial(where: str) -> dict[str, sa.TextClause]:
+def _partial(where: str) -> dict[str, Any]:
     return {"postgresql_where": sa.text(where), "sqlite_where": sa.text(where)}

@@ -45,7 +45,7 @@ class Backoff:
         """The wait after failed attempt number `attempt` (from 1), in seconds."""
         # 64 doublings already pass any cap; an exponent without a bound would overflow.
         wait = min(self.cap_seconds, self.first_seconds * self.factor ** min(max(attempt - 1, 0), 64))
-        return random.uniform(wait / 2, wait) if self.jitter else wait  # noqa: S311 - spreads load, guards nothing
+        return random.uniform(wait / 2, wait) if self.jitter else wait
 
 
 DEFAULT_BACKOFF: Final = Backoff(1.0, 2.0, 300.0, jitter=True)
@@ -86,7 +86,7 @@ class Settings:
         _whole(self.result_bytes_max, "result_bytes_max", 1, 64 * RESULT_BYTES_MAX)
         if self.clock is not None and not isinstance(self.clock, ManualClock):
             raise Misconfigured("clock must be a ManualClock, or None for the database's own clock.")
-        put(self, "tables", tables(self.table_prefix))
+        put(self, "tables", tables(_text(self.table_prefix)))
 
     @property
     def bounds(self) -> Bounds:
@@ -102,8 +102,14 @@ class Settings:
         return _as_backoff(self.delivery_backoff).seconds(attempt)
 
 
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise Misconfigured("table_prefix must be text.")
+    return value
+
+
 def _as_backoff(value: Backoff | float | None) -> Backoff:
-    assert isinstance(value, Backoff)  # noqa: S101 - made so in __post_init__
+    assert isinstance(value, Backoff)
     return value
 
 

@@ -50,20 +50,18 @@ class Runner(Protocol):
         ...
 
 
-class _TryAgain(Exception):  # noqa: N818 - never leaves this module
+class _TryAgain(Exception):
     """A deadlock or a serialization failure: the database rolled back, and asks to try again."""
 
 
-class _NotBegun(Exception):  # noqa: N818 - never leaves this module
+class _NotBegun(Exception):
     """The connection was dead before anything was sent on it; another one may be alive."""
 
 
 class Transactions:
     """The library's own transactions, each on a connection from the engine's pool. Safe between threads and forks."""
 
-    def __init__(
-        self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = time.sleep
-    ) -> None:
+    def __init__(self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = time.sleep) -> None:
         self.engine = engine
         self._backend = backend.of(engine)
         self._bounds = bounds
@@ -92,7 +90,7 @@ class Transactions:
                 if doubt is None or isinstance(error, PASSED_ON):
                     raise
                 raise doubt from error
-            self._sleep(random.uniform(0, PAUSE_SECONDS * 2**attempt))  # noqa: S311 - spreads rivals, guards nothing
+            self._sleep(random.uniform(0, PAUSE_SECONDS * 2**attempt))
         raise AssertionError("unreachable")
 
     def hold(self) -> HeldTransactions:
@@ -112,7 +110,7 @@ class Transactions:
             phase = "commit"
             connection.commit()
             backend.forget_begin(connection)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again, after the connection was made clean
             raise self._failure(connection, error, phase, kind) from (
                 error if backend.is_database_error(error) else error.__cause__
             )
@@ -176,7 +174,7 @@ class HeldTransactions(Transactions):
     def _taken(self) -> sa.Connection:
         connection = self.connection()
         if connection.in_transaction():
-            raise Misconfigured("the session's connection is in a transaction of yours; use queue.on(connection) there.")
+            raise Misconfigured("the session's connection is in your transaction; use queue.on(connection) there.")
         return connection
 
     def _give_back(self, connection: sa.Connection) -> None:

@@ -23,7 +23,7 @@ class Door(Protocol):
 
     settings: Settings
 
-    def _run(self, work: Work[R], kind: Kind) -> R: ...
+    def run(self, work: Work[R], kind: Kind) -> R: ...
 
 
 class AsyncDoor(Protocol):
@@ -31,7 +31,7 @@ class AsyncDoor(Protocol):
 
     settings: Settings
 
-    async def _run(self, work: Work[R], kind: Kind) -> R: ...
+    async def run(self, work: Work[R], kind: Kind) -> R: ...
 
 
 def verb(
@@ -40,11 +40,11 @@ def verb(
     """A method that runs `body` in one transaction, and once more without settling where settling failed."""
 
     @functools.wraps(body)
-    def call(door: Door, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(door: Door, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return door._run(_work(door.settings, room, body, args, kwargs), kind)
+            return door.run(_work(door.settings, room, body, args, kwargs), kind)
         except SettlingFailed:
-            return door._run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
+            return door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
 
     return call
 
@@ -55,11 +55,11 @@ def async_verb(
     """A coroutine method that runs the same `body` in the same way."""
 
     @functools.wraps(body)
-    async def call(door: AsyncDoor, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(door: AsyncDoor, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return await door._run(_work(door.settings, room, body, args, kwargs), kind)
+            return await door.run(_work(door.settings, room, body, args, kwargs), kind)
         except SettlingFailed:
-            return await door._run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
+            return await door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
 
     return call
 

@@ -5,6 +5,8 @@ Frozen: a step that was released never changes, and imports nothing of recovery.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -26,7 +28,7 @@ OPEN = "state IN ('pending', 'running')"
 Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Counter = sa.BigInteger()
 Serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-Seconds = sa.Double()
+Seconds: sa.Double[float] = sa.Double()
 
 
 def upgrade() -> None:
@@ -98,9 +100,7 @@ def _tasks(metadata: sa.MetaData, prefix: str) -> sa.Table:
         sa.Column("reason", sa.Text),
         sa.Column("received_at", Seconds, nullable=False),
         sa.Column("ended_at", Seconds),
-        *_leased(
-            "'pending', 'running', 'done', 'failed', 'cancelled', 'expired', 'hop_limit'", "running"
-        ),
+        *_leased("'pending', 'running', 'done', 'failed', 'cancelled', 'expired', 'hop_limit'", "running"),
         sa.CheckConstraint("max_attempts >= 1 AND max_attempts <= 10", name="max_attempts"),
         sa.CheckConstraint("hops >= 0", name="hops"),
         sa.CheckConstraint("priority IS NULL OR (priority >= 0 AND priority <= 9)", name="priority"),
@@ -109,9 +109,7 @@ def _tasks(metadata: sa.MetaData, prefix: str) -> sa.Table:
         sa.CheckConstraint(f"(reason IS NOT NULL) = ({ENDED} AND state <> 'done')", name="reason_when_not_done"),
         sa.CheckConstraint(f"payload IS NOT NULL OR {ENDED}", name="payload_while_open"),
     )
-    sa.Index(
-        f"ix_{prefix}tasks_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'")
-    )
+    sa.Index(f"ix_{prefix}tasks_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'"))
     sa.Index(f"ix_{prefix}tasks_deadline", table.c.deadline, table.c.task_id, **_partial(OPEN))
     sa.Index(f"ix_{prefix}tasks_lease", table.c.lease_until, table.c.task_id, **_partial("state = 'running'"))
     sa.Index(f"ix_{prefix}tasks_arrival", table.c.arrival)
@@ -144,9 +142,7 @@ def _outbox(metadata: sa.MetaData, prefix: str) -> sa.Table:
         sa.CheckConstraint("(state IN ('sent', 'dead')) = (settled_at IS NOT NULL)", name="settled_whole"),
         sa.CheckConstraint("payload IS NOT NULL OR state = 'sent'", name="payload_until_sent"),
     )
-    sa.Index(
-        f"ix_{prefix}outbox_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'")
-    )
+    sa.Index(f"ix_{prefix}outbox_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'"))
     sa.Index(f"ix_{prefix}outbox_lease", table.c.lease_until, table.c.reply_id, **_partial("state = 'sending'"))
     sa.Index(f"ix_{prefix}outbox_dead", table.c.arrival, **_partial("state = 'dead'"))
     sa.Index(f"ix_{prefix}outbox_arrival", table.c.arrival)
@@ -204,5 +200,5 @@ def _fence_floor(metadata: sa.MetaData, prefix: str) -> sa.Table:
     )
 
 
-def _partial(where: str) -> dict[str, sa.TextClause]:
+def _partial(where: str) -> dict[str, Any]:
     return {"postgresql_where": sa.text(where), "sqlite_where": sa.text(where)}

@@ -13,7 +13,17 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from recovery.backend.base import Backend, Begin, Bounds, Phase, begin_next, forget_begin, is_database_error, original, translate
+from recovery.backend.base import (
+    Backend,
+    Begin,
+    Bounds,
+    Phase,
+    begin_next,
+    forget_begin,
+    is_database_error,
+    original,
+    translate,
+)
 from recovery.backend.postgresql import PostgreSQL
 from recovery.backend.sqlite import SQLite, module_of
 from recovery.errors import Misconfigured
@@ -24,8 +34,8 @@ __all__ = [
     "Bounds",
     "Phase",
     "begin_next",
-    "forget_begin",
     "for_url",
+    "forget_begin",
     "in_threads",
     "is_database_error",
     "is_prepared",

@@ -28,6 +28,7 @@ POOL_SECONDS = 10.0
 CONNECT_SECONDS = 10
 DRIVER = "postgresql+psycopg"
 
+_UNREACHED = "the database cannot be reached: is the server up, and are host, port, user and password right?"
 _MISSING = frozenset({"42P01", "42703", "3F000"})
 _RETRYABLE = frozenset({"40001", "40P01"})
 _BUSY = _RETRYABLE | {"55P03", "57014"}
@@ -49,13 +50,13 @@ class PostgreSQL:
         return url.set(drivername=DRIVER)
 
     def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
-        with _driver_needed():
+        with _DriverNeeded():
             return sa.create_engine(
                 url, connect_args=_connect_args(url), pool_size=pool_size, pool_timeout=POOL_SECONDS
             )
 
     def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
-        with _driver_needed():
+        with _DriverNeeded():
             return create_async_engine(
                 url, connect_args=_connect_args(url), pool_size=pool_size, pool_timeout=POOL_SECONDS
             )
@@ -116,7 +117,7 @@ class PostgreSQL:
     def translate_driver(self, error: Exception, phase: Phase) -> RecoveryError:
         state = getattr(error, "sqlstate", None)
         if phase == "connect":
-            return _connect_error(error, state)
+            return Unavailable(_UNREACHED)
         if state is None:
             return _lost(phase) if _is_operational(error) else StatementFailed()
         if state in _GONE or state.startswith("08"):
@@ -172,11 +173,7 @@ def _lost(phase: Phase) -> RecoveryError:
     return Unavailable("the connection was lost before COMMIT was sent; nothing was stored.")
 
 
-def _connect_error(error: Exception, state: str | None) -> RecoveryError:
-    return Unavailable("the database cannot be reached: is the server up, and are host, port, user and password right?")
-
-
-class _driver_needed:
+class _DriverNeeded:
     """Turn a missing driver into a sentence that says what to install."""
 
     def __enter__(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import quote
@@ -59,13 +60,13 @@ class SQLite:
 
     def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
         module = module_of(url)
-        path = os.path.abspath(url.database or "")
+        path = str(Path(url.database or "").absolute())
         target = f"file:{quote(path)}?mode={url.query.get('mode', 'rw')}"
 
         def connect() -> Any:
             if create:
                 _make_private(path)
-            if not os.path.exists(path):
+            if not Path(path).exists():
                 raise SchemaMismatch(_MISSING_FILE)
             return module.connect(target, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
 

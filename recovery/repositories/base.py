@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from recovery import backend, clock
 from recovery.settings import Settings
 
-
 T = TypeVar("T")
 
 

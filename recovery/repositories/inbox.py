@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -72,7 +71,6 @@ class InboxRepository(Repository):
         return row is not None
 
 
-@cache
 def _insert_new(backend: Backend, inbox: sa.Table) -> Any:
     return backend.insert_new(inbox, "task_id")
 

@@ -37,7 +37,7 @@ class JournalRepository(Repository):
         return [Transition(row.seq, float(row.at), *row[2:]) for row in rows]
 
 
-def transition(  # noqa: PLR0913 - one value for each column
+def transition(
     subject: str, row: sa.Row[Any], at: float, to_state: str, why: str, *, from_state: str | None = None
 ) -> dict[str, Any]:
     """A journal row for a move of a leased row, by what the row says of itself."""

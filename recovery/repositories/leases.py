@@ -66,7 +66,8 @@ def take(connection: sa.Connection, leased: Leased, owner: str, now: float, leas
 
 @cache
 def _take(leased: Leased) -> sa.sql.dml.ReturningUpdate[Any]:
-    table, now = leased.table, sa.bindparam("p_now", type_=sa.Double())
+    table = leased.table
+    now: sa.BindParameter[float] = sa.bindparam("p_now", type_=sa.Double())
     due = [table.c.state == literal(states.PENDING), table.c.available_at <= now]
     if leased.deadline is not None:
         due.append(leased.deadline > now)

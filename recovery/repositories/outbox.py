@@ -79,9 +79,7 @@ class OutboxRepository(Repository):
         self.connection.execute(sa.update(table).where(mine).values(lease_until=until))
         return Delivery(row.reply_id, row.owner, row.fence, row.attempts, row.payload, until)
 
-    def settle(
-        self, delivery: Delivery, *, delivered: bool, error: object = None, permanent: bool = False
-    ) -> str:
+    def settle(self, delivery: Delivery, *, delivered: bool, error: object = None, permanent: bool = False) -> str:
         """Store what became of a delivery and return the reply's state: sent, pending (to be tried again) or dead."""
         row, now = self._hold(delivery)
         if delivered:
@@ -98,7 +96,7 @@ class OutboxRepository(Repository):
         named = (delivery.reply_id, delivery.owner, delivery.fence)
         return leases.hold(self.connection, self._leased, *named, self.settings.clock)
 
-    def _move(  # noqa: PLR0913 - what moves, when, where to, why, and what is written with it
+    def _move(
         self,
         rows: Sequence[sa.Row[Any]],
         now: float,

@@ -9,7 +9,7 @@ from recovery.backend import Backend, is_database_error, original, translate
 from recovery.errors import StatementFailed
 
 
-class SettlingFailed(Exception):  # noqa: N818 - it never reaches a caller
+class SettlingFailed(Exception):
     """One row could not be settled. The transaction is to be rolled back, and the verb to be run without settling."""
 
 

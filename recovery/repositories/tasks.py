@@ -195,7 +195,7 @@ class TaskRepository(Repository):
         self._end(spent, now, states.FAILED, said, reason=said)
         self._free([row for row in rows if row.attempts < row.max_attempts], now, "lease over", now)
 
-    def _free(  # noqa: PLR0913 - which, when, why, from when on, and what else is written
+    def _free(
         self,
         rows: Sequence[sa.Row[Any]],
         now: float,
@@ -209,7 +209,7 @@ class TaskRepository(Repository):
             self._journal.record([transition(TASK, row, now, states.PENDING, why) for row in rows])
         return states.PENDING
 
-    def _end(  # noqa: PLR0913 - which, when, how, why, and what is written with it
+    def _end(
         self,
         rows: Sequence[sa.Row[Any]],
         now: float,

@@ -1,0 +1,1 @@
+"""What runs: workers, dispatchers, and how they pace themselves."""

@@ -1,0 +1,1 @@
+"""Benchmarks: the claim-contention harness comes here; see the open work."""
