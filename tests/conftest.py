@@ -4,4 +4,5 @@ pytest_plugins = [
     "tests.plugins.backends",
     "tests.plugins.containers",
     "tests.plugins.postgres",
+    "tests.plugins.queues",
 ]
