@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -51,7 +51,7 @@ def verb(
 
 def async_verb(
     room: type[Room], body: Callable[Concatenate[Room, P], R], kind: Kind = WRITE
-) -> Callable[Concatenate[Any, P], Awaitable[R]]:
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """A coroutine method that runs the same `body` in the same way."""
 
     @functools.wraps(body)

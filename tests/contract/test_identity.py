@@ -71,7 +71,7 @@ def test_duplicate_after_the_end(queue):
 def reply_of(queue) -> str:
     """The one reply's stored text."""
     (reply,) = queue.replies()
-    return reply.payload
+    return str(reply.payload)
 
 
 def golden(status: str, result: object) -> str:

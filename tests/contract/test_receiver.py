@@ -15,7 +15,7 @@ def mark(connection, reply_id, payload):
 
 def floor_of(stored) -> int:
     """How often `mark` was applied."""
-    return stored.rows("fence_floor")[0]["floor"]
+    return int(stored.rows("fence_floor")[0]["floor"])
 
 
 def test_stored_once(receiver, stored):

@@ -42,8 +42,15 @@ def receives(run: Recorder) -> None:
     """Everything that comes in, good and bad."""
     messages: list[Envelope] = [envelope(f"m-{n}", max_attempts=1 + n % 3) for n in range(9)]
     run.call("receive_batch", messages, AUTH)
-    for change in ({}, {"payload": {"n": 1.0}}, {"sender": "agent-b"}, {"message_id": ""}, {"deadline": True}):
-        run.call("receive", envelope(**({"message_id": "m-2", "max_attempts": 3} | change)), AUTH)
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"payload": {"n": 1.0}},
+        {"sender": "agent-b"},
+        {"message_id": ""},
+        {"deadline": True},
+    )
+    for change in changes:
+        run.call("receive", envelope(**{"message_id": "m-2", "max_attempts": 3, **change}), AUTH)
     run.call("receive", envelope("m-1", sender="agent-b", payload={"\u00e9": ["\U0001f600", None, 1e300]}), AUTH_B)
     run.call("receive", envelope("late", deadline=1000), AUTH)
     run.call("receive", envelope("hops", hops=4), AUTH)

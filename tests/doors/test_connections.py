@@ -143,7 +143,7 @@ def lose_the_answer(engine: sa.Engine, times: int) -> None:
             driver.dbapi_connection.close()  # type: ignore[attr-defined]
             raise psycopg.OperationalError("the connection was lost")
 
-    engine.dialect.do_commit = commit  # type: ignore[method-assign]
+    engine.dialect.do_commit = commit  # type: ignore[method-assign, assignment]
 
 
 def test_a_lost_answer_to_commit_is_asked_again_where_that_is_harmless(server_url: str) -> None:

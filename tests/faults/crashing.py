@@ -37,14 +37,15 @@ def open_queue(url: str, step: str) -> Queue:
 
 def break_commit(engine: sa.Engine, place: str, crash: Callable[[], NoReturn]) -> None:
     """From now on a commit of this engine crashes, `before` it is sent or `after` it returned."""
-    real = engine.dialect.do_commit
+    dialect: Any = engine.dialect
+    real = dialect.do_commit
 
     def do_commit(connection: Any) -> None:
         if place == "after":
             real(connection)
         crash()
 
-    engine.dialect.do_commit = do_commit  # type: ignore[method-assign]
+    dialect.do_commit = do_commit
 
 
 def raise_crash() -> NoReturn:

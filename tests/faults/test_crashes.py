@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def crash(request, database):
 @pytest.fixture
 def reopened(database):
     """Opens fresh a queue and a receiver, as a process does that starts after the crash."""
-    opened = []
+    opened: list[Any] = []
 
     def reopen(step):
         opened.extend((crashing.open_queue(database, step), Receiver.open(database)))

@@ -335,7 +335,9 @@ def test_a_claim_that_ran_out_while_it_waited(postgres_database, threads):
             holder.rollback()
         refused = finishing.result(PATIENCE_SECONDS)
         assert (Fenced, True) == (type(refused), "lease is over" in str(refused))
-        assert ("running", []) == (queue.task(claim.task_id).state, statuses(queue, claim.task_id))
+        stored = queue.task(claim.task_id)
+        assert stored is not None
+        assert ("running", []) == (stored.state, statuses(queue, claim.task_id))
 
 
 def waiting_since(engine):

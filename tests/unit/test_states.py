@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from recovery import states
 from recovery.schema import tables
 
@@ -26,5 +28,9 @@ def test_an_ended_task_never_moves() -> None:
 def test_every_state_is_in_its_check_constraint() -> None:
     """The CHECK of a table lists exactly the states of its moves."""
     for table, moves in ((tables().tasks, states.TASK_MOVES), (tables().outbox, states.REPLY_MOVES)):
-        texts = [str(check.sqltext) for check in table.constraints if str(check.name).endswith("_state")]
+        texts = [
+            str(check.sqltext)
+            for check in table.constraints
+            if isinstance(check, sa.CheckConstraint) and str(check.name).endswith("_state")
+        ]
         assert [f"state IN ({', '.join(repr(state) for state in states.stored(moves))})"] == texts

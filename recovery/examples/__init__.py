@@ -1,0 +1,1 @@
+"""Small real programs to start from."""

@@ -1,0 +1,52 @@
+"""A dispatcher: sends replies to one receiver until there are none, or until it is stopped."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from recovery.messages import Dispatched
+from recovery.queue import Queue
+from recovery.runtime.pacing import idle_seconds
+from recovery.runtime.stopping import Stop
+
+
+class Dispatcher:
+    """Delivers a queue's replies under one owner's name. A signal lets the delivery at hand end first."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        receiver: Any,
+        stop: Stop,
+        *,
+        owner: str | None = None,
+        tell: Callable[[Dispatched], object] = lambda _: None,
+    ) -> None:
+        self._queue = queue
+        self._receiver = receiver
+        self._stop = stop
+        self._owner = owner or f"{socket.gethostname()[:64]}-{os.getpid()}"
+        self._tell = tell
+
+    def run(self, *, drain: bool = False, once: bool = False) -> None:
+        """Send until stopped; with `once` at most one reply; with `drain` until none is waiting or being sent."""
+        empty = 0
+        while not self._stop.wanted:
+            sent = self._queue.dispatch_once(self._receiver, self._owner)
+            if sent is not None:
+                empty = 0
+                self._tell(sent)
+            elif drain and not self._is_open():
+                return
+            elif not once:
+                empty += 1
+                self._stop.sleep(idle_seconds(empty))
+            if once:
+                return
+
+    def _is_open(self) -> bool:
+        delivery = self._queue.counts().delivery
+        return bool(delivery["pending"] or delivery["sending"])

@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM: noted at any time, and acted upon only where nothing can be lost."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(BaseException):
+    """A signal came in a place that may be interrupted. Not an Exception: a handler must not swallow it."""
+
+
+class Stop:
+    """A context manager that catches the signals. For the main thread; elsewhere set `wanted`."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._open = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """A stretch in which a signal raises Stopped. Everywhere else it only sets `wanted`."""
+        self._open = True
+        try:
+            if self.wanted:
+                raise Stopped
+            yield
+        finally:
+            self._open = False
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and cut the wait short at a signal."""
+        try:
+            with self.interruptible():
+                time.sleep(seconds)
+        except Stopped:
+            return
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:
+        self.wanted = True
+        if self._open:
+            self._open = False
+            raise Stopped
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._caught) for number in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)

@@ -1,0 +1,130 @@
+"""A worker: claims a task, keeps its lease alive while the handler runs, and stores how it ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from recovery.errors import Fenced, InvalidEnvelope, RecoveryError
+from recovery.handlers import Handler, Permanent
+from recovery.messages import Claim
+from recovery.queue import Queue
+from recovery.runtime.pacing import idle_seconds
+from recovery.runtime.stopping import Stop, Stopped
+
+LOST: Final = "lost"
+"""Not a state: the claim was over before the work was, and somebody else has the task or will have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What became of one claim: the task's state after it (or `lost`), and why where it was not done."""
+
+    task_id: str
+    state: str
+    fence: int
+    attempt: int
+    error: str | None = field(default=None, repr=False)
+
+
+class Worker:
+    """Works a queue under one owner's name. A signal hands its task back before it ends."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        handler: Handler,
+        stop: Stop,
+        *,
+        owner: str | None = None,
+        tell: Callable[[Worked], object] = lambda _: None,
+    ) -> None:
+        self._queue = queue
+        self._handler = handler
+        self._stop = stop
+        self._owner = owner or f"{socket.gethostname()[:64]}-{os.getpid()}"
+        self._tell = tell
+
+    def run(self, *, drain: bool = False, once: bool = False) -> None:
+        """Work until stopped.
+
+        With `once` at most one task; with `drain` until no task is open, waiting for retries and for the leases of
+        dead workers to end.
+        """
+        empty = 0
+        while not self._stop.wanted:
+            if self._one():
+                empty = 0
+            elif drain and not any(self._queue.counts().open.values()):
+                return
+            elif not once:
+                empty += 1
+                self._stop.sleep(idle_seconds(empty))
+            if once:
+                return
+
+    def _one(self) -> bool:
+        claim = self._queue.claim(self._owner)
+        if claim is None:
+            return False
+        state, error = self._work(claim)
+        self._tell(Worked(claim.task_id, state, claim.fence, claim.attempt, error))
+        return True
+
+    def _work(self, claim: Claim) -> tuple[str, str | None]:
+        try:
+            with Heartbeat(self._queue, claim), self._stop.interruptible():
+                result = self._handler(claim)
+        except Stopped:
+            return self._stored(claim, lambda: self._queue.release(claim), "released")
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything, and the task must outlive it
+            return self._failed(claim, f"{type(error).__name__}: {error}", retryable=not isinstance(error, Permanent))
+        try:
+            return self._stored(claim, lambda: self._finished(claim, result), None)
+        except InvalidEnvelope as error:
+            return self._failed(claim, f"the result was refused: {error}", retryable=False)
+
+    def _finished(self, claim: Claim, result: object) -> str:
+        self._queue.finish(claim, result)
+        return "done"
+
+    def _failed(self, claim: Claim, reason: str, *, retryable: bool) -> tuple[str, str | None]:
+        return self._stored(claim, lambda: self._queue.fail(claim, reason, retryable=retryable), reason)
+
+    def _stored(self, claim: Claim, store: Callable[[], str], error: str | None) -> tuple[str, str | None]:
+        try:
+            return store(), error
+        except Fenced as lost:
+            return LOST, f"{error}; {lost.why}" if error else lost.why
+
+
+class Heartbeat:
+    """Renews a claim every third of its lease, in a thread of its own, so that the handler cannot hold it up."""
+
+    def __init__(self, queue: Queue, claim: Claim) -> None:
+        self._queue = queue
+        self._claim = claim
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="recovery-heartbeat")
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._queue.settings.lease_seconds / 3):
+            try:
+                self._queue.renew(self._claim)
+            except Fenced:
+                return  # The finish will be told the same.
+            except RecoveryError:
+                continue  # Tried again at the next beat; if it stays so, the lease ends as it must.
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
