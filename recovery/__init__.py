@@ -1,6 +1,7 @@
 """Durable inbox, tasks and outbox for agents that send each other work, on SQLite and on PostgreSQL."""
 
-from recovery.async_queue import AsyncQueue
+from typing import TYPE_CHECKING, Any
+
 from recovery.backend import open_async_engine, open_engine, prepare_engine
 from recovery.clock import ManualClock
 from recovery.errors import (
@@ -36,7 +37,7 @@ from recovery.messages import (
 from recovery.migrate import migrate
 from recovery.overview import Counts, Explanation
 from recovery.queue import Queue
-from recovery.receiver import AsyncReceiver, Receiver
+from recovery.receiver import Receiver
 from recovery.repositories import (
     InboxRepository,
     JournalRepository,
@@ -45,6 +46,10 @@ from recovery.repositories import (
     TaskRepository,
 )
 from recovery.settings import Backoff, Settings
+
+if TYPE_CHECKING:
+    from recovery.async_queue import AsyncQueue
+    from recovery.async_receiver import AsyncReceiver
 
 __version__ = "0.1.0"
 __all__ = [
@@ -93,3 +98,17 @@ __all__ = [
     "open_engine",
     "prepare_engine",
 ]
+
+_ASYNC = {"AsyncQueue": "async_queue", "AsyncReceiver": "async_receiver"}
+
+
+def __getattr__(name: str) -> Any:
+    # Asyncio needs greenlet, which is an extra: imported when it is asked for, so that the rest works without.
+    if name not in _ASYNC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(f"recovery.{_ASYNC[name]}"), name)
+    except ImportError as error:
+        raise ImportError(f"{name} needs an extra: pip install 'recovery[async]'") from error

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from recovery import async_transactions as through
 from recovery import delivery
+from recovery.async_database import AsyncDatabase, Opening
 from recovery.errors import BatchFailed
 from recovery.messages import Ack, AuthContext, Dispatched, Envelope, Reconciled
-from recovery.opening import AsyncDatabase, Opening
 from recovery.overview import Overview
 from recovery.reconciling import Steps, reconciling
 from recovery.repositories import InboxRepository, OutboxRepository, TaskRepository

@@ -8,11 +8,11 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from recovery import backend
-from recovery.opening import AsyncDatabase, Opening, check, prepared
+from recovery.opening import check, prepared
 from recovery.repositories import ReceiptRepository
 from recovery.settings import Settings
 from recovery.transactions import READ, REPEATABLE, Kind, Transactions, Work
-from recovery.verbs import async_verb, verb
+from recovery.verbs import verb
 
 R = TypeVar("R")
 
@@ -60,16 +60,3 @@ class Receiver:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-class AsyncReceiver(AsyncDatabase):
-    """The same for asyncio. `apply` stays a plain function: it runs on the receipt's connection, inside its hop."""
-
-    @classmethod
-    def open(cls, url: str | sa.URL, **settings: Any) -> Opening[Self]:
-        """Open by URL: `async with AsyncReceiver.open(url) as receiver`, or `await` it and close it yourself."""
-        return Opening(lambda: cls._open(url, settings))
-
-    accept = async_verb(ReceiptRepository, ReceiptRepository.accept, REPEATABLE)
-    seen = async_verb(ReceiptRepository, ReceiptRepository.seen, READ)
-    effect_count = async_verb(ReceiptRepository, ReceiptRepository.effect_count, READ)

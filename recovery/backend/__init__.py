@@ -6,12 +6,12 @@ A backend is chosen by URL. The rest of the library asks `of(connection)` and ne
 from __future__ import annotations
 
 from types import ModuleType
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from recovery.backend.base import (
     Backend,
@@ -27,6 +27,9 @@ from recovery.backend.base import (
 from recovery.backend.postgresql import PostgreSQL
 from recovery.backend.sqlite import SQLite, module_of
 from recovery.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = [
     "Backend",

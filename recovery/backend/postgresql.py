@@ -6,11 +6,10 @@ the transaction, so PgBouncer in transaction mode works; and they win over what 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from recovery.backend.base import Begin, Phase, began, taken_begin
 from recovery.errors import (
@@ -23,6 +22,9 @@ from recovery.errors import (
     StatementFailed,
     Unavailable,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 POOL_SECONDS = 10.0
 CONNECT_SECONDS = 10
@@ -56,6 +58,8 @@ class PostgreSQL:
             )
 
     def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
+        from sqlalchemy.ext.asyncio import create_async_engine  # Needs the extra `async`.
+
         with _DriverNeeded():
             return create_async_engine(
                 url, connect_args=_connect_args(url), pool_size=pool_size, pool_timeout=POOL_SECONDS

@@ -11,12 +11,11 @@ import os
 import sqlite3
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import QueuePool
 
 from recovery.backend.base import Phase, began, taken_begin
@@ -29,6 +28,9 @@ from recovery.errors import (
     StatementFailed,
     Unavailable,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 BUSY_SECONDS = 10.0
 OLDEST = (3, 35, 0)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from recovery.errors import Fenced, InvalidEnvelope, RecoveryError
+from recovery.errors import Busy, CommitUnknown, Fenced, InvalidEnvelope, RecoveryError, Unavailable
 from recovery.handlers import Handler, Permanent
 from recovery.messages import Claim
 from recovery.queue import Queue
 from recovery.runtime.pacing import idle_seconds
 from recovery.runtime.stopping import Stop, Stopped
 
+STORE_TRIES: Final = 5
+STORE_PAUSE_SECONDS: Final = 0.2
 LOST: Final = "lost"
 """Not a state: the claim was over before the work was, and somebody else has the task or will have it."""
 
@@ -69,7 +72,10 @@ class Worker:
                 return
 
     def _one(self) -> bool:
-        claim = self._queue.claim(self._owner)
+        try:
+            claim = self._queue.claim(self._owner)
+        except Busy:
+            return False  # Others were quicker for as long as the bound; asked again after a pause.
         if claim is None:
             return False
         state, error = self._work(claim)
@@ -97,10 +103,18 @@ class Worker:
         return self._stored(claim, lambda: self._queue.fail(claim, reason, retryable=retryable), reason)
 
     def _stored(self, claim: Claim, store: Callable[[], str], error: str | None) -> tuple[str, str | None]:
-        try:
-            return store(), error
-        except Fenced as lost:
-            return LOST, f"{error}; {lost.why}" if error else lost.why
+        """Store an outcome, again where the database could not just now; the lease bounds how long that helps."""
+        for tries_left in range(STORE_TRIES - 1, -1, -1):
+            try:
+                return store(), error
+            except Fenced as lost:
+                return LOST, f"{error}; {lost.why}" if error else lost.why
+            except (Busy, Unavailable, CommitUnknown):
+                # After CommitUnknown a second try answers for itself: what was stored fences it.
+                if not tries_left:
+                    raise
+                time.sleep(STORE_PAUSE_SECONDS)
+        raise AssertionError("unreachable")
 
 
 class Heartbeat:
