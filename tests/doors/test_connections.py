@@ -272,3 +272,33 @@ def test_settings_of_the_role_do_not_win(server_url: str) -> None:
 
         queue.receive(envelope("m-1"), AUTH)
     assert [("read committed", "on", "10s", "30s")] == seen
+
+
+def test_an_async_session_and_the_callers_async_transaction(server_url: str) -> None:
+    """A held asynchronous session works, lends its connection, and a rollback there takes the message with it."""
+
+    async def story() -> tuple[int, int]:
+        async with AsyncQueue.open(server_url, allowed_sources=SOURCES) as opened, opened.session() as session:
+            await session.receive(envelope("m-1"), AUTH)
+            line = await session.connection()
+            transaction = await line.begin()
+            await opened.on(line).receive(envelope("m-2"), AUTH)
+            inside = (await opened.on(line).counts()).received
+            await transaction.rollback()
+            return inside, (await session.counts()).received
+
+    assert asyncio.run(story()) == (2, 1)
+
+
+def test_an_async_session_on_threads(url: str) -> None:
+    """A held asynchronous session claims and finishes on both backends."""
+
+    async def story() -> int:
+        async with AsyncQueue.open(url, allowed_sources=SOURCES) as opened, opened.session() as session:
+            await session.receive(envelope("m-1"), AUTH)
+            claim = await session.claim("worker")
+            assert claim is not None
+            await session.finish(claim, None)
+            return (await session.counts()).ended["done"]
+
+    assert asyncio.run(story()) == 1
