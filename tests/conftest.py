@@ -3,6 +3,7 @@
 pytest_plugins = [
     "tests.plugins.backends",
     "tests.plugins.containers",
+    "tests.plugins.databases",
     "tests.plugins.postgres",
     "tests.plugins.queues",
 ]

@@ -129,10 +129,6 @@ class Backend(Protocol):
         """Whether the whole transaction may be tried again: a deadlock or a serialization failure."""
         ...
 
-    def sends_host(self, url: sa.URL) -> str:
-        """Where the database is, in words without a password."""
-        ...
-
 
 def original(error: BaseException) -> BaseException:
     """The driver's own error, where SQLAlchemy wrapped one."""

@@ -139,9 +139,6 @@ class PostgreSQL:
     def is_retryable(self, error: Exception) -> bool:
         return getattr(error, "sqlstate", None) in _RETRYABLE
 
-    def sends_host(self, url: sa.URL) -> str:
-        return f"PostgreSQL at {url.host or 'the local socket'}:{url.port or 5432}/{url.database or ''}"
-
 
 def begin_text(begin: Begin) -> str:
     """BEGIN and every setting of the transaction, as one message."""

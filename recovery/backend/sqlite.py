@@ -170,9 +170,6 @@ class SQLite:
     def is_retryable(self, error: Exception) -> bool:
         return False
 
-    def sends_host(self, url: sa.URL) -> str:
-        return f"the SQLite file {url.database}"
-
 
 def module_of(url: sa.URL) -> ModuleType:
     """The SQLite library: Python's own, or the one that the extra `sqlite` brings where the URL asks for it.

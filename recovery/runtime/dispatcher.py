@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 from typing import Any
 
 from recovery.messages import Dispatched
 from recovery.queue import Queue
-from recovery.runtime.pacing import idle_seconds
+from recovery.runtime.looping import loop, owner_name
 from recovery.runtime.stopping import Stop
 
 
@@ -28,24 +26,18 @@ class Dispatcher:
         self._queue = queue
         self._receiver = receiver
         self._stop = stop
-        self._owner = owner or f"{socket.gethostname()[:64]}-{os.getpid()}"
+        self._owner = owner or owner_name()
         self._tell = tell
 
     def run(self, *, drain: bool = False, once: bool = False) -> None:
         """Send until stopped; with `once` at most one reply; with `drain` until none is waiting or being sent."""
-        empty = 0
-        while not self._stop.wanted:
-            sent = self._queue.dispatch_once(self._receiver, self._owner)
-            if sent is not None:
-                empty = 0
-                self._tell(sent)
-            elif drain and not self._is_open():
-                return
-            elif not once:
-                empty += 1
-                self._stop.sleep(idle_seconds(empty))
-            if once:
-                return
+        loop(self._stop, self._one, self._is_open, drain=drain, once=once)
+
+    def _one(self) -> bool:
+        sent = self._queue.dispatch_once(self._receiver, self._owner)
+        if sent is not None:
+            self._tell(sent)
+        return sent is not None
 
     def _is_open(self) -> bool:
         delivery = self._queue.counts().delivery

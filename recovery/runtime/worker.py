@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from recovery.errors import Busy, CommitUnknown, Fenced, InvalidEnvelope, Recove
 from recovery.handlers import Handler, Permanent
 from recovery.messages import Claim
 from recovery.queue import Queue
-from recovery.runtime.pacing import idle_seconds
+from recovery.runtime.looping import loop, owner_name
 from recovery.runtime.stopping import Stop, Stopped
 
 STORE_TRIES: Final = 5
@@ -50,7 +48,7 @@ class Worker:
         self._queue = queue
         self._handler = handler
         self._stop = stop
-        self._owner = owner or f"{socket.gethostname()[:64]}-{os.getpid()}"
+        self._owner = owner or owner_name()
         self._tell = tell
 
     def run(self, *, drain: bool = False, once: bool = False) -> None:
@@ -59,17 +57,10 @@ class Worker:
         With `once` at most one task; with `drain` until no task is open, waiting for retries and for the leases of
         dead workers to end.
         """
-        empty = 0
-        while not self._stop.wanted:
-            if self._one():
-                empty = 0
-            elif drain and not any(self._queue.counts().open.values()):
-                return
-            elif not once:
-                empty += 1
-                self._stop.sleep(idle_seconds(empty))
-            if once:
-                return
+        loop(self._stop, self._one, self._is_open, drain=drain, once=once)
+
+    def _is_open(self) -> bool:
+        return any(self._queue.counts().open.values())
 
     def _one(self) -> bool:
         try:

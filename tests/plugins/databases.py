@@ -1,4 +1,4 @@
-"""Fixtures of the races: a migrated database, and PostgreSQL alone."""
+"""Fixtures of faults and races: a migrated database, and PostgreSQL alone."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def database(backend, request):
 @pytest.fixture
 def postgres_database(postgres_server):
     """The URL of a migrated database on PostgreSQL."""
-    url = postgres_server.create_database(postgres_server.template_database("races", migrate))
+    url = postgres_server.create_database(postgres_server.template_database("migrated", migrate))
     yield url
     postgres_server.drop_database(url)
