@@ -30,9 +30,11 @@ from recovery.messages import (
     Receipt,
     Reconciled,
     Reply,
+    Settlement,
     Task,
     Transition,
     Unsettled,
+    Verdict,
 )
 from recovery.migrate import migrate
 from recovery.overview import Counts, Explanation
@@ -86,6 +88,7 @@ __all__ = [
     "Reply",
     "SchemaMismatch",
     "Settings",
+    "Settlement",
     "StatementFailed",
     "Task",
     "TaskRepository",
@@ -93,6 +96,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsettled",
+    "Verdict",
     "migrate",
     "open_async_engine",
     "open_engine",

@@ -16,6 +16,7 @@ from recovery.canonical import canonical_json
 from recovery.errors import InvalidEnvelope, RecoveryError
 
 KEY_BYTES_MAX: Final = 128
+QUEUES_MAX: Final = 32
 REASON_BYTES_MAX: Final = 2_048
 PAYLOAD_BYTES_MAX: Final = 65_536
 RESULT_BYTES_MAX: Final = 1_048_576
@@ -57,6 +58,15 @@ def checked_text(value: object, field: str, bytes_max: int = KEY_BYTES_MAX) -> s
 def is_text_key(value: object, bytes_max: int = KEY_BYTES_MAX) -> TypeGuard[str]:
     """Whether `checked_text` would take `value`. A look-up by what it would not take finds nothing."""
     return type(value) is str and not _broken_text_rule(value, bytes_max)
+
+
+def checked_queues(value: object) -> tuple[str, ...]:
+    """The names of the queues that a claim asks: a tuple or list of 1 to 32, each once, never one bare `str`."""
+    if type(value) is not tuple and type(value) is not list:
+        raise _refusal("queues", "must be a tuple or list of names, never one bare text")
+    if not 1 <= len(value) <= QUEUES_MAX:
+        raise _refusal("queues", f"must be 1 to {QUEUES_MAX} names", QUEUES_MAX)
+    return tuple(dict.fromkeys(checked_text(queue, "queues") for queue in value))
 
 
 def checked_deadline(value: object) -> float:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from recovery.accepting import checked_deadline, checked_int, checked_text, encoded_payload, is_text_key
 from recovery.canonical import fingerprint, task_id
 from recovery.errors import InvalidEnvelope, Unauthorized
-from recovery.messages import AuthContext, Envelope
+from recovery.messages import DEFAULT_QUEUE, AuthContext, Envelope
 from recovery.settings import Settings
 
 ATTEMPTS_MAX = 10
 HOPS_MAX = 2**31 - 1
+PRIORITY_MAX = 9
+_DEFAULTS = {"queue": DEFAULT_QUEUE, "priority": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Admitted:
     deadline: float
     hops: int
     max_attempts: int
+    queue: str
+    priority: int
 
 
 def admit(envelope: Envelope, auth: AuthContext, settings: Settings) -> Admitted:
@@ -54,6 +58,8 @@ def _structure(envelope: Envelope, principal: str) -> Admitted:
     deadline = checked_deadline(envelope.deadline)
     max_attempts = checked_int(envelope.max_attempts, "max_attempts", 1, ATTEMPTS_MAX)
     hops = checked_int(envelope.hops, "hops", 0, HOPS_MAX)
+    queue = checked_text(envelope.queue, "queue")
+    priority = checked_int(envelope.priority, "priority", 0, PRIORITY_MAX)
     payload = encoded_payload(envelope.payload)
     mark = fingerprint(
         deadline=deadline,
@@ -63,6 +69,13 @@ def _structure(envelope: Envelope, principal: str) -> Admitted:
         message_id=message_id,
         payload=payload,
         sender=principal,
+        extras=_unusual(queue=queue, priority=priority),
     )
     identity = task_id(principal, message_id)
-    return Admitted(identity, principal, message_id, "task", mark, payload, deadline, hops, max_attempts)
+    budget = (deadline, hops, max_attempts)
+    return Admitted(identity, principal, message_id, "task", mark, payload, *budget, queue, priority)
+
+
+def _unusual(**later: object) -> dict[str, object]:
+    """The fields that came with a later release, where they differ from what an older one stored."""
+    return {name: value for name, value in later.items() if value != _DEFAULTS[name]}

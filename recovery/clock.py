@@ -43,29 +43,25 @@ class ManualClock:
             return self._now
 
 
-def now(connection: sa.Connection, clock: ManualClock | None) -> sa.ColumnElement[float]:
-    """The time as a SQL expression: a double, in seconds since the epoch.
-
-    On a server it is evaluated where it stands: inside RETURNING that is after the row's lock was got. Elsewhere it
-    is a value that was read just now.
-    """
-    _begun(connection)
-    server = backend.of(connection).clock
-    if clock is None and server is not None:
-        return server
-    return sa.literal(clock.now if clock else time.time(), sa.Double())
-
-
 def read(connection: sa.Connection, clock: ManualClock | None) -> float:
     """The time in seconds since the epoch. A verb that waits for a row calls this after it got the row's lock."""
-    _begun(connection)
+    backend.begun(connection)
     if clock is not None:
         return clock.now
-    server = backend.of(connection).clock
-    return time.time() if server is None else float(connection.execute(sa.select(server)).scalar_one())
+    if backend.of(connection).clock is None:
+        return time.time()
+    return float(backend.rows(connection, _server, (backend.of(connection),), {})[0].now)
 
 
-def _begun(connection: sa.Connection) -> None:
-    # SQLite waits for the write lock at BEGIN: a time read before that may be ten seconds old when it is used.
-    if not connection.in_transaction():
-        connection.begin()
+def expression(at: backend.Backend, clock: ManualClock | None) -> sa.ColumnElement[float]:
+    """The time inside a statement: the server's clock where it has one, else the parameter `p_now`.
+
+    On a server it is evaluated where it stands: inside RETURNING, or above the rows that it depends on, that is after
+    they were locked.
+    """
+    return at.clock if clock is None and at.clock is not None else backend.param("now")
+
+
+def _server(at: backend.Backend) -> sa.Select[tuple[float]]:
+    assert at.clock is not None
+    return sa.select(at.clock.label("now"))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+DEFAULT_QUEUE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class Envelope:
     """One message that asks for work. Nothing is checked until it is received.
 
     `payload` is a JSON object, `deadline` seconds since the epoch or an aware datetime, `hops` how many agents the
-    request came through by its sender's word.
+    request came through by its sender's word. `queue` is where workers ask for it, `priority` 0 to 9, higher first.
     """
 
     message_id: str
@@ -25,6 +27,8 @@ class Envelope:
     max_attempts: int = 3
     hops: int = 0
     kind: str = "task"
+    queue: str = field(default=DEFAULT_QUEUE, kw_only=True)
+    priority: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,30 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of one delivery, for `settle_batch`: see `settle`."""
+
+    delivery: Delivery
+    delivered: bool
+    error: object = field(default=None, repr=False)
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one item of a batch: the row's new state, or the error that only this item met."""
+
+    identity: str
+    state: str | None
+    error: Exception | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the item was stored."""
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
 class Dispatched:
     """What became of one delivery: the reply's state now, and whether the receiver had it already."""
 
@@ -101,6 +129,8 @@ class Task:
     principal: str
     message_id: str
     fingerprint: str
+    queue: str
+    priority: int
     state: str
     payload: str | None = field(repr=False)
     deadline: float

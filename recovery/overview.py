@@ -97,7 +97,7 @@ class Overview(Repository):
             return None
         replies = OutboxRepository(self.connection, self.settings).replies(task_id)
         reply = replies[0] if replies else None
-        now = self._now()
+        now = self.now()
         return Explanation(
             task_id=task_id,
             as_of=now,

@@ -15,8 +15,9 @@ import sqlalchemy as sa
 
 from recovery import states
 from recovery.errors import Misconfigured
+from recovery.messages import DEFAULT_QUEUE
 
-VERSION: Final = "0001"
+VERSION: Final = "0002"
 """The revision of the ladder that this release reads and writes."""
 
 NAMING: Final = {
@@ -111,8 +112,8 @@ def _tasks(metadata: sa.MetaData, prefix: str) -> sa.Table:
         metadata,
         sa.Column("task_id", Key, sa.ForeignKey(f"{prefix}inbox.task_id"), primary_key=True),
         sa.Column("arrival", Counter, sa.Identity(), nullable=False),
-        sa.Column("queue", Key),
-        sa.Column("priority", sa.Integer),
+        sa.Column("queue", Key, nullable=False, server_default=DEFAULT_QUEUE),
+        sa.Column("priority", sa.Integer, nullable=False, server_default=sa.text("0")),
         sa.Column("state", Key, nullable=False),
         sa.Column("payload", sa.Text),
         sa.Column("deadline", Seconds, nullable=False),
@@ -132,13 +133,14 @@ def _tasks(metadata: sa.MetaData, prefix: str) -> sa.Table:
         *_leased(states.TASK_MOVES, states.RUNNING),
         sa.CheckConstraint("max_attempts >= 1 AND max_attempts <= 10", name="max_attempts"),
         sa.CheckConstraint("hops >= 0", name="hops"),
-        sa.CheckConstraint("priority IS NULL OR (priority >= 0 AND priority <= 9)", name="priority"),
+        sa.CheckConstraint("priority >= 0 AND priority <= 9", name="priority"),
         sa.CheckConstraint(f"({terminal}) = (ended_at IS NOT NULL)", name="ended_whole"),
         sa.CheckConstraint("(state = 'done') OR result IS NULL", name="result_when_done"),
         sa.CheckConstraint(f"(reason IS NOT NULL) = ({terminal} AND state <> 'done')", name="reason_when_not_done"),
         sa.CheckConstraint(f"payload IS NOT NULL OR {terminal}", name="payload_while_open"),
     )
-    sa.Index(f"ix_{prefix}tasks_claimable", table.c.available_at, table.c.arrival, **_partial("state = 'pending'"))
+    claimable = (table.c.queue, table.c.priority, table.c.available_at, table.c.arrival)
+    sa.Index(f"ix_{prefix}tasks_claimable", *claimable, **_partial("state = 'pending'"))
     sa.Index(f"ix_{prefix}tasks_deadline", table.c.deadline, table.c.task_id, **_partial(endings))
     sa.Index(f"ix_{prefix}tasks_lease", table.c.lease_until, table.c.task_id, **_partial("state = 'running'"))
     sa.Index(f"ix_{prefix}tasks_arrival", table.c.arrival)

@@ -115,6 +115,7 @@ class Transactions:
                 error if backend.is_database_error(error) else error.__cause__
             )
         finally:
+            self._backend.ended(connection)
             self._give_back(connection)
         return answer
 

@@ -26,6 +26,7 @@ from recovery.backend.base import (
 )
 from recovery.backend.postgresql import PostgreSQL
 from recovery.backend.sqlite import SQLite, module_of
+from recovery.backend.statement import begun, change, param, rows, unnested
 from recovery.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ __all__ = [
     "Bounds",
     "Phase",
     "begin_next",
+    "begun",
+    "change",
     "for_url",
     "forget_begin",
     "in_threads",
@@ -46,10 +49,13 @@ __all__ = [
     "open_async_engine",
     "open_engine",
     "original",
+    "param",
     "parse",
     "prepare_engine",
+    "rows",
     "sqlite_module",
     "translate",
+    "unnested",
 ]
 
 _BACKENDS: dict[str, Backend] = {"sqlite": SQLite(), "postgresql": PostgreSQL()}
@@ -127,6 +133,7 @@ def prepare_engine(engine: sa.Engine) -> sa.Engine:
     sa.event.listen(engine, "connect", backend.on_connect)
     sa.event.listen(engine, "checkin", backend.on_checkin)
     sa.event.listen(engine, "begin", backend.on_begin)
+    sa.event.listen(engine, "close", backend.on_close)
     _prepared.add(engine.dialect)
     return engine
 

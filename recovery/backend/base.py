@@ -61,13 +61,15 @@ def taken_begin(connection: sa.Connection) -> Begin | None:
 class Backend(Protocol):
     """One database system. `name` is for people, `clock` the server's clock or None where this process has it.
 
-    `needs_preparing` tells whether a caller's transaction is only safe on an engine that we prepared.
+    `needs_preparing` tells whether a caller's transaction is only safe on an engine that we prepared, `composes`
+    whether one statement can take arrays and change several tables, so that a verb is one statement.
     """
 
     name: str
     clock: sa.ColumnElement[float] | None
     needs_preparing: bool
     in_threads: bool
+    composes: bool
 
     def checked_url(self, url: sa.URL) -> sa.URL:
         """The URL with the driver named. Raises Misconfigured for another driver or an in-memory database."""
@@ -103,6 +105,14 @@ class Backend(Protocol):
 
     def on_checkin(self, driver: Any, record: Any) -> None:
         """Leave a connection that goes back to its pool as the driver made it."""
+        ...
+
+    def on_close(self, driver: Any, record: Any) -> None:
+        """Let go of what belongs to a connection that is about to be closed."""
+        ...
+
+    def ended(self, connection: sa.Connection) -> None:
+        """A transaction of ours has ended, in whatever way; the connection may be invalid by now."""
         ...
 
     def is_in_transaction(self, connection: sa.Connection) -> bool:

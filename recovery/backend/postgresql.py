@@ -44,6 +44,7 @@ class PostgreSQL:
     clock: sa.ColumnElement[float] | None = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double())
 
     needs_preparing = False
+    composes = True
     in_threads = False
 
     def checked_url(self, url: sa.URL) -> sa.URL:
@@ -105,6 +106,12 @@ class PostgreSQL:
         # A raw connection from the caller's pool must be as the driver makes it. (Asyncio pools hand out none.)
         if driver is not None and not hasattr(driver, "await_") and driver.autocommit and not driver.closed:
             driver.autocommit = False
+
+    def on_close(self, driver: Any, record: Any) -> None:
+        """Nothing of ours is beside the connection."""
+
+    def ended(self, connection: sa.Connection) -> None:
+        """The server has dropped every lock."""
 
     def is_in_transaction(self, connection: sa.Connection) -> bool:
         return True  # An error leaves the transaction open and aborted; a lost one is seen as lost.

@@ -19,6 +19,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.pool import QueuePool
 
 from recovery.backend.base import Phase, began, taken_begin
+from recovery.backend.turns import Turns
 from recovery.errors import (
     Busy,
     Misconfigured,
@@ -36,6 +37,10 @@ BUSY_SECONDS = 10.0
 OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING."""
 
+_TURNS = "recovery.turns"
+_LATE_SECONDS = 0.05
+"""A wait in line shorter than this is not worth a PRAGMA to take it off the busy timeout."""
+
 _BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _NOTADB = 5, 6, 8, 10, 11, 13, 14, 26
 _MISSING_FILE = "the database file does not exist; make it with: recovery migrate --url sqlite:///…"
 
@@ -47,6 +52,7 @@ class SQLite:
     clock: sa.ColumnElement[float] | None = None
 
     needs_preparing = True
+    composes = False
     in_threads = True
 
     def checked_url(self, url: sa.URL) -> sa.URL:
@@ -56,8 +62,9 @@ class SQLite:
             raise Misconfigured("a database in memory dies with its process; name a file: sqlite:///file.db.")
         if url.database.startswith("file:"):
             raise Misconfigured("write the path of the file itself: sqlite:///file.db, and ?mode=ro to only read it.")
-        if set(url.query) - {"mode"} or url.query.get("mode", "rw") not in ("rw", "ro"):
-            raise Misconfigured("a SQLite URL takes no option but mode=rw or mode=ro.")
+        known = {"mode": ("rw", "ro"), "turns": ("on", "off")}
+        if any(value not in known.get(name, ()) for name, value in url.query.items()):
+            raise Misconfigured("a SQLite URL takes no option but mode=rw or mode=ro, and turns=on or turns=off.")
         return url
 
     def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
@@ -79,6 +86,7 @@ class SQLite:
             poolclass=QueuePool,
             pool_size=pool_size,
             pool_timeout=BUSY_SECONDS,
+            execution_options={"recovery_turns": url.query.get("turns") != "off" and url.query.get("mode") != "ro"},
         )
 
     def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
@@ -122,7 +130,8 @@ class SQLite:
         if begin is None:
             cursor.execute("BEGIN")
             return
-        self._wait_up_to(connection, cursor, begin.bounds.busy_seconds)
+        seconds = begin.bounds.busy_seconds
+        self._wait_up_to(connection, cursor, _left_after_turn(connection, cursor, seconds) if begin.write else seconds)
         cursor.execute("BEGIN IMMEDIATE" if begin.write else "BEGIN")
         began(connection)
 
@@ -133,6 +142,17 @@ class SQLite:
 
     def on_checkin(self, driver: Any, record: Any) -> None:
         """The connection stays as `on_connect` made it."""
+
+    def on_close(self, driver: Any, record: Any) -> None:
+        turns: Turns | None = record.info.pop(_TURNS, None)
+        if turns is not None:
+            turns.close()
+
+    def ended(self, connection: sa.Connection) -> None:
+        # Asking an invalid connection for its notes would connect it again; its turn ended in `on_close`.
+        turns: Turns | None = None if connection.invalidated or connection.closed else connection.info.get(_TURNS)
+        if turns is not None:
+            turns.drop()
 
     def is_in_transaction(self, connection: sa.Connection) -> bool:
         # A full disk rolls the whole transaction back, and the next statement would commit by itself.
@@ -196,6 +216,19 @@ def _make_private(path: str) -> None:
         return
     except OSError as error:
         raise Misconfigured(f"the database file cannot be made: {error.strerror}.") from error
+
+
+def _left_after_turn(connection: sa.Connection, cursor: Any, seconds: float) -> float:
+    """Stand in line to write, and return what is left of the busy bound for the lock itself."""
+    if not connection.get_execution_options().get("recovery_turns", True):
+        return seconds
+    turns: Turns | None = connection.info.get(_TURNS)
+    if turns is None:
+        # The file as SQLite names it, after every symbolic link: all its writers meet at one line.
+        path = cursor.execute("PRAGMA database_list").fetchone()[2]
+        turns = connection.info[_TURNS] = Turns(path)
+    waited = turns.take(seconds)
+    return seconds if waited < _LATE_SECONDS else max(seconds - waited, 0.0)
 
 
 def _at_autocommit(connection: sa.Connection) -> bool:

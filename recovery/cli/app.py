@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from recovery import migrate as run_ladder
+from recovery.cli.benching import bench
 from recovery.cli.looking import explain, status
 from recovery.cli.options import DEFAULT_URL, AsJson, Prefix, Url, say
 from recovery.cli.running import deliver, work
@@ -42,6 +43,10 @@ def migrate(
 
 for _command in (send, work, deliver, status, explain):
     app.command()(_command)
+
+# Its options are the benchmarks' own, --help too.
+_own = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+app.command(context_settings=_own)(bench)
 
 if importlib.util.find_spec("recovery.cli.demo"):
     app.command()(importlib.import_module("recovery.cli.demo").demo)

@@ -28,7 +28,12 @@ class Repository:
         self.tables = self.settings.tables
         self.backend = backend.of(connection)
 
-    def _now(self) -> float:
+    def hand_time(self) -> dict[str, float]:
+        """The parameter `p_now` of a statement that cannot read the server's clock, because it is set by hand."""
+        return {} if self.settings.clock is None else {"p_now": clock.read(self.connection, self.settings.clock)}
+
+    def now(self) -> float:
+        """The time in seconds since the epoch, read now: after whatever was locked before."""
         return clock.read(self.connection, self.settings.clock)
 
     def _once(self, name: str, make: Callable[[], T]) -> T:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Final
 
-import sqlalchemy as sa
-
-from recovery import clock
 from recovery.admission import Admitted, admit
-from recovery.backend import Backend
-from recovery.errors import PayloadCollision, StatementFailed
+from recovery.errors import InvalidEnvelope, PayloadCollision, StatementFailed
 from recovery.messages import Ack, AuthContext, Envelope
 from recovery.repositories.base import Repository
-from recovery.repositories.tasks import TaskRepository
+from recovery.repositories.receiving import store, stored
 
-STORED = "stored"
-_TRIES = 3
+STORED: Final = "stored"
+BATCH_MAX: Final = 10_000
+_TRIES: Final = 3
 """A message may be purged between the INSERT that met it and the SELECT that looks for it; then it is new."""
 
 
@@ -32,52 +29,58 @@ class InboxRepository(Repository):
         return self._store(self._once("admitted", lambda: [admit(envelope, auth, self.settings)]))[0]
 
     def receive_all(self, envelopes: Iterable[Envelope], auth: AuthContext) -> list[Ack]:
-        """Store all of the messages or none, and return an ACK for each, in order. All are checked beforehand."""
+        """Store all of the messages (at most 10,000) or none, and return an ACK for each, in order.
+
+        All are checked beforehand.
+        """
         return self._store(self._once("admitted", lambda: _admitted(envelopes, auth, self)))
 
     def _store(self, admitted: Sequence[Admitted]) -> list[Ack]:
-        # In id order, so that two batches with the same messages in another order cannot wait for each other.
-        order = sorted(range(len(admitted)), key=lambda index: admitted[index].task_id)
-        times: dict[int, float] = {}
-        for index in order:
-            time = self._insert(admitted[index])
-            if time is not None:
-                times[index] = time
-        new = [admitted[index] for index in sorted(times)]
-        TaskRepository(self.connection, self.settings).create(new, max(times.values(), default=0.0))
-        return [Ack(STORED, one.task_id, index not in times) for index, one in enumerate(admitted)]
-
-    def _insert(self, admitted: Admitted) -> float | None:
-        """Insert the inbox row and return the time after its lock was got; None for a duplicate."""
-        values = {name: getattr(admitted, name) for name in ("task_id", "principal", "message_id", "kind")}
-        statement = _insert_new(self.backend, self.tables.inbox)
+        first = _first_of_each(admitted)
+        new: set[str] = set()
+        missing = first
         for _ in range(_TRIES):
-            # RETURNING is evaluated after the row is in, however long it waited for another sender of the same one.
-            now = clock.now(self.connection, self.settings.clock)
-            returning = statement.returning(now.label("now"))
-            row = self.connection.execute(returning, values | {"fingerprint": admitted.fingerprint}).one_or_none()
-            if row is not None:
-                return float(row.now)
-            if self._is_duplicate(admitted):
-                return None
+            new |= store(self, missing) if missing else set()
+            missing = self._unknown([one for one in missing if one.task_id not in new])
+            if not missing:
+                return _acks(admitted, new)
         raise StatementFailed("the same message came and went three times while it was received; send it again.")
 
-    def _is_duplicate(self, admitted: Admitted) -> bool:
-        inbox = self.tables.inbox
-        stored = sa.select(inbox.c.fingerprint, inbox.c.scope_name).where(inbox.c.task_id == admitted.task_id)
-        row = self.connection.execute(stored).one_or_none()
-        if row is not None and (row.fingerprint, row.scope_name) != (admitted.fingerprint, None):
-            raise PayloadCollision(f"message {admitted.task_id}")
-        return row is not None
+    def _unknown(self, met: Sequence[Admitted]) -> list[Admitted]:
+        """Of messages that were not new, those that are not stored either. Raises PayloadCollision."""
+        known = stored(self, [one.task_id for one in met]) if met else {}
+        for one in met:
+            if known.get(one.task_id, (one.fingerprint, None)) != (one.fingerprint, None):
+                raise PayloadCollision(f"message {one.task_id}")
+        return [one for one in met if one.task_id not in known]
 
 
-def _insert_new(backend: Backend, inbox: sa.Table) -> Any:
-    return backend.insert_new(inbox, "task_id")
+def _first_of_each(admitted: Sequence[Admitted]) -> list[Admitted]:
+    first: dict[str, Admitted] = {}
+    for one in admitted:
+        if first.setdefault(one.task_id, one).fingerprint != one.fingerprint:
+            raise PayloadCollision(f"message {one.task_id}")
+    return list(first.values())
+
+
+def _acks(admitted: Sequence[Admitted], new: set[str]) -> list[Ack]:
+    left = set(new)
+    acks = []
+    for one in admitted:
+        acks.append(Ack(STORED, one.task_id, one.task_id not in left))
+        left.discard(one.task_id)
+    return acks
 
 
 def _admitted(envelopes: Iterable[Envelope], auth: AuthContext, room: Repository) -> list[Admitted]:
-    admitted = []
-    for index, envelope in enumerate(envelopes):
+    try:
+        rest = iter(envelopes)
+    except TypeError as error:
+        raise InvalidEnvelope("envelopes must be something that can be iterated over.", field="envelopes") from error
+    admitted: list[Admitted] = []
+    for index, envelope in enumerate(rest):
+        if index == BATCH_MAX:
+            raise InvalidEnvelope(f"a batch has at most {BATCH_MAX} messages.", field="envelopes", limit=BATCH_MAX)
         try:
             admitted.append(admit(envelope, auth, room.settings))
         except Exception as error:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from recovery.accepting import is_text_key
 from recovery.messages import Transition
+from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
 
-TASK = "task"
-REPLY = "reply"
-ROWS_MAX = 1000
+TASK: Final = "task"
+REPLY: Final = "reply"
+COLUMNS: Final = ("at", "task_id", "subject", "from_state", "to_state", "owner", "fence", "attempt", "why")
+ROWS_MAX: Final = 1000
 """A task has at most ten attempts, so that its journal is far below this; a bound all the same."""
 
 
@@ -22,8 +24,7 @@ class JournalRepository(Repository):
 
     def record(self, transitions: Sequence[dict[str, Any]]) -> None:
         """Add rows, in the order given. Each names at, task_id, subject, from, to, owner, fence, attempt, why."""
-        if transitions:
-            self.connection.execute(sa.insert(self.tables.journal), list(transitions))
+        add(self.connection, self.tables.journal, transitions)
 
     def of(self, task_id: str) -> list[Transition]:
         """The transitions of a task and of its reply, oldest first. An unknown id has none."""
@@ -38,7 +39,7 @@ class JournalRepository(Repository):
 
 
 def transition(
-    subject: str, row: sa.Row[Any], at: float, to_state: str, why: str, *, from_state: str | None = None
+    subject: str, row: Any, at: float, to_state: str, why: str, *, from_state: str | None = None
 ) -> dict[str, Any]:
     """A journal row for a move of a leased row, by what the row says of itself."""
     return {
@@ -52,3 +53,8 @@ def transition(
         "attempt": row.attempts,
         "why": why,
     }
+
+
+def noted(journal: sa.Table, source: sa.Select[Any], name: str = "noted") -> sa.CTE:
+    """The journal rows of a composed statement: `source` selects the columns of COLUMNS, in their order."""
+    return sa.insert(journal).from_select(list(COLUMNS), source).inline().cte(name)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 
-from recovery import clock
 from recovery.accepting import checked_text, is_text_key
+from recovery.backend import Backend, change, param, rows
 from recovery.canonical import content_hash
 from recovery.errors import InvalidEnvelope, Misconfigured, PayloadCollision, StatementFailed
 from recovery.messages import Receipt
 from recovery.repositories.base import Repository
+from recovery.schema import Tables
 
 Effect = Callable[[sa.Connection, str, str], object]
 """`apply(connection, reply_id, payload)`: what the receiver does because of a reply, on the receipt's connection."""
@@ -34,30 +36,30 @@ class ReceiptRepository(Repository):
         checked_text(reply_id, "reply_id")
         _checked_payload(payload)
         _checked_effect(apply)
-        received_at = self._insert(reply_id, payload)
-        if received_at is None:
+        if not self._insert(reply_id, payload):
             return Receipt(STORED, reply_id, duplicate=True)
-        self.connection.execute(sa.insert(self.tables.effects).values(reply_id=reply_id, applied_at=received_at))
         if apply is not None:
             _finished(apply(self.connection, reply_id, payload))
         return Receipt(STORED, reply_id, duplicate=False)
 
-    def _insert(self, reply_id: str, payload: str) -> float | None:
-        receipts = self.tables.receipts
+    def _insert(self, reply_id: str, payload: str) -> bool:
+        """Store the receipt with the mark of its effect; False where it is stored already."""
         mark = content_hash(payload)
-        now = clock.now(self.connection, self.settings.clock)
-        values = {"reply_id": reply_id, "content_hash": mark, "payload": payload, "received_at": now}
-        new = self.backend.insert_new(receipts, "reply_id").values(values).returning(receipts.c.received_at)
-        row = self.connection.execute(new).one_or_none()
-        if row is not None:
-            return float(row.received_at)
-        stored = sa.select(receipts.c.content_hash).where(receipts.c.reply_id == reply_id)
-        known = self.connection.execute(stored).scalar_one_or_none()
-        if known is None:
+        values: dict[str, Any] = {"p_reply_id": reply_id, "p_content_hash": mark, "p_payload": payload}
+        served = self.settings.clock is None and self.backend.clock is not None
+        if not served:
+            values["p_now"] = self.now()
+        if rows(self.connection, _accept, (self.tables, served, self.backend), values):
+            if not self.backend.composes:
+                marked = {"p_reply_id": reply_id, "p_now": values["p_now"]}
+                change(self.connection, _mark, (self.tables,), marked)
+            return True
+        known = rows(self.connection, _known, (self.tables,), {"p_reply_id": reply_id})
+        if not known:
             raise StatementFailed("the receipt vanished while it was compared; send the reply again.")
-        if known != mark:
+        if known[0].content_hash != mark:
             raise PayloadCollision(reply_id)
-        return None
+        return False
 
     def seen(self, reply_id: str) -> bool:
         """Whether a receipt for this reply is stored."""
@@ -70,6 +72,29 @@ class ReceiptRepository(Repository):
     def effect_count(self) -> int:
         """How many effects were applied."""
         return int(self.connection.execute(sa.select(sa.func.count()).select_from(self.tables.effects)).scalar_one())
+
+
+def _accept(tables: Tables, served: bool, at: Backend) -> Any:  # noqa: FBT001 - a cache key
+    """Store a receipt; where the backend composes, with the mark of its effect."""
+    receipts, effects = tables.receipts, tables.effects
+    now = at.clock if served and at.clock is not None else param("now")
+    given = {name: param(name, sa.Text()) for name in ("reply_id", "content_hash", "payload")}
+    insert = at.insert_new(receipts, "reply_id").values(**given, received_at=now).inline()
+    returning = insert.returning(receipts.c.reply_id, receipts.c.received_at)
+    if not at.composes:
+        return returning
+    new = returning.cte("new")
+    marked = sa.insert(effects).from_select(["reply_id", "applied_at"], sa.select(new.c.reply_id, new.c.received_at))
+    return sa.select(new).add_cte(marked.inline().cte("marked"))
+
+
+def _mark(tables: Tables) -> sa.Insert:
+    return sa.insert(tables.effects).values(reply_id=param("reply_id", sa.Text()), applied_at=param("now")).inline()
+
+
+def _known(tables: Tables) -> sa.Select[Any]:
+    receipts = tables.receipts
+    return sa.select(receipts.c.content_hash).where(receipts.c.reply_id == param("reply_id", sa.Text()))
 
 
 def _checked_payload(payload: object) -> None:

@@ -6,88 +6,87 @@ Every way to end is one path, `_end`: the row, its one reply and the journal, in
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from recovery import states
-from recovery.accepting import checked_int, checked_text, encoded_result, is_text_key, safe_text
-from recovery.admission import Admitted
+from recovery.accepting import checked_int, checked_queues, checked_text, encoded_result, is_text_key, safe_text
 from recovery.canonical import canonical_json
-from recovery.errors import Fenced, InvalidEnvelope
-from recovery.messages import Claim, Task
-from recovery.repositories import leases
+from recovery.errors import InvalidEnvelope, RecoveryError
+from recovery.messages import DEFAULT_QUEUE, Claim, Task, Verdict
+from recovery.repositories import claiming, leases
 from recovery.repositories.base import Repository
+from recovery.repositories.finishing import BATCH_MAX, Asked, Finish, finish_all, finish_and_take, refusal
 from recovery.repositories.journal import TASK, JournalRepository, transition
 from recovery.repositories.leases import SETTLE_ROWS_MAX, leased_tasks
 from recovery.repositories.outbox import OutboxRepository
-from recovery.repositories.settling import settling
 from recovery.settings import Settings
 
-CLAIM_ROWS_MAX = 10_000
-_TIMES = ("deadline", "available_at", "lease_until", "received_at", "ended_at")
+CLAIM_ROWS_MAX: Final = 10_000
+DEFAULT_QUEUES: Final = (DEFAULT_QUEUE,)
+_TIMES: Final = ("deadline", "available_at", "lease_until", "received_at", "ended_at")
 
 
 class TaskRepository(Repository):
-    """Creates tasks, lets workers claim and end them, and settles what is due."""
+    """Lets workers claim and end tasks, and settles what is due. The inbox makes them."""
 
     def __init__(
         self, connection: sa.Connection, settings: Settings | None = None, kept: dict[str, Any] | None = None
     ) -> None:
         super().__init__(connection, settings, kept)
-        self._leased = leased_tasks(self.tables)
-        self._outbox = OutboxRepository(connection, self.settings)
-        self._journal = JournalRepository(connection, self.settings)
+        self.leased = leased_tasks(self.tables)
 
-    def create(self, admitted: Sequence[Admitted], now: float) -> None:
-        """Store the tasks of envelopes that are in the inbox already, in order of arrival.
+    @property
+    def outbox(self) -> OutboxRepository:
+        """The outbox on the same connection."""
+        return OutboxRepository(self.connection, self.settings)
 
-        One whose deadline passed, or whose hops are spent, ends here, with its reply.
+    @property
+    def journal(self) -> JournalRepository:
+        """The journal on the same connection."""
+        return JournalRepository(self.connection, self.settings)
+
+    def claim(self, owner: str, queues: Sequence[str] = DEFAULT_QUEUES, *, settle: bool = True) -> Claim | None:
+        """Hold the task that comes first, or None where nothing is claimable now.
+
+        The highest priority (9) first, then what became due first, then in order of arrival; from `queues`, a tuple or
+        list of 1 to 32 names. What is due is settled before, at most 100 rows, unless `settle` is False.
         """
-        if not admitted:
-            return
-        # The floor is read after the inbox row was inserted, in a later statement: a purge that removed an older
-        # task of the same id has raised it by then, and the fence cannot repeat.
-        floor = sa.select(self.tables.fence_floor.c.floor).scalar_subquery()
-        counted = self.backend.arrival(self.tables.tasks)
-        rows = [_new(one, now, self.settings.max_hops) for one in admitted]
-        self.connection.execute(sa.insert(self.tables.tasks).values(fence=floor, **counted), rows)
-        moves = [_first(row) for row in rows]
-        for row in rows:
-            if row["reason"] is not None:
-                moves += self._outbox.put([row["task_id"]], row["state"], canonical_json(row["reason"]), now)
-        self._journal.record(moves)
-
-    def claim(self, owner: str, *, settle: bool = True) -> Claim | None:
-        """Hold the task that is due first, or None where nothing is claimable now.
-
-        What is due is settled before, at most 100 rows, unless `settle` is False.
-        """
-        held = self.claim_batch(owner, 1, settle=settle)
+        held = self.claim_batch(owner, 1, queues, settle=settle)
         return held[0] if held else None
 
-    def claim_batch(self, owner: str, limit: int, *, settle: bool = True) -> list[Claim]:
+    def claim_batch(
+        self, owner: str, limit: int, queues: Sequence[str] = DEFAULT_QUEUES, *, settle: bool = True
+    ) -> list[Claim]:
         """Hold up to `limit` (1 to 10,000) due tasks, in order, never more."""
+        ask = self.asked(owner, limit, queues)
+        rows = claiming.claim(
+            self.connection, self.leased, ask, self.settings.clock, self.settle_due if settle else None
+        )
+        return [claimed(row) for row in rows]
+
+    def asked(self, owner: str, limit: int, queues: Sequence[str]) -> claiming.Ask:
+        """What a claim asks for, checked."""
         checked_text(owner, "owner")
         checked_int(limit, "limit", 1, CLAIM_ROWS_MAX)
-        now, something_due = leases.look(self.connection, self._leased, self.settings.clock)
-        if settle and something_due:
-            with settling(self.backend):
-                self.settle_due(now)
-        rows = leases.take(self.connection, self._leased, owner, now, now + self.settings.lease_seconds, limit)
-        self._journal.record(
-            [transition(TASK, row, now, states.RUNNING, "claimed", from_state=states.PENDING) for row in rows]
-        )
-        return [_claim(row) for row in rows]
+        return claiming.Ask(owner, limit, self.settings.lease_seconds, checked_queues(queues))
+
+    def has_work(self, owner: str, queues: Sequence[str] = DEFAULT_QUEUES) -> bool:
+        """Whether `claim` would find something to take or to settle. Locks nothing."""
+        return self.has_work_for(owner, 1, queues)
+
+    def has_work_for(self, owner: str, limit: int, queues: Sequence[str] = DEFAULT_QUEUES) -> bool:
+        """Whether `claim_batch` would."""
+        ask = self.asked(owner, limit, queues)
+        return claiming.anything(self.connection, self.leased, ask.queues, self.settings.clock)
 
     def renew(self, claim: Claim) -> Claim:
         """Prolong a claim's lease from now on, and return the claim with it. Raises Fenced where it is lost."""
         row, now = self._hold(claim)
         until = now + self.settings.lease_seconds
-        table = self.tables.tasks
-        mine = sa.and_(table.c.task_id == row.task_id, table.c.fence == row.fence)
-        self.connection.execute(sa.update(table).where(mine).values(lease_until=until))
+        leases.extend(self.connection, self.leased, row, until)
         return Claim(row.task_id, row.owner, row.fence, row.attempts, claim.payload, until, float(row.deadline))
 
     def finish(self, claim: Claim, result: Any) -> None:
@@ -96,14 +95,49 @@ class TaskRepository(Repository):
         The same claim with the same result once more returns quietly, so that a worker whose answer was lost may ask
         again. Raises Fenced where the claim is lost, InvalidEnvelope for a result that breaks the rules.
         """
-        text = self._once("result", lambda: encoded_result(result, self.settings.result_bytes_max))
-        try:
-            row, now = self._hold(claim)
-        except Fenced:
-            if self._is_done_by(claim, text):
-                return
-            raise
-        self._end([row], now, states.DONE, "finished", result=text)
+        finish = self._once("result", lambda: self._finish(claim, result))
+        verdict = finish_all(self, [finish])[0]
+        if verdict.error is not None:
+            raise verdict.error
+
+    def finish_batch(self, items: Iterable[tuple[Claim, Any]]) -> list[Verdict]:
+        """Finish many tasks (at most 10,000) in one transaction, from pairs of a claim and its result.
+
+        Each item has its own verdict, in order: a claim that is lost or a result that breaks the rules is refused, and
+        the others are stored all the same.
+        """
+        return finish_all(self, self._once("results", lambda: self._finishes(items)))
+
+    def finish_and_claim(
+        self, claim: Claim, result: Any, queues: Sequence[str] = DEFAULT_QUEUES, *, settle: bool = True
+    ) -> Claim | None:
+        """Finish a task and hold the next one for the same owner, in one transaction; None where nothing is claimable.
+
+        Raises Fenced where the claim is lost, and then claims nothing. After CommitUnknown ask `finish` again: a claim
+        whose answer was lost with it comes back when its lease ends.
+        """
+        finish = self._once("result", lambda: self._finish(claim, result))
+        ask = self.asked(claim.owner, 1, queues)
+        rows = finish_and_take(self, finish, ask, self.settle_due if settle else None)
+        return claimed(rows[0]) if rows else None
+
+    def _finish(self, claim: Claim, result: Any) -> Finish:
+        if type(claim) is not Claim:
+            raise refusal(claim)
+        return Finish(claim, encoded_result(result, self.settings.result_bytes_max))
+
+    def _finishes(self, items: Iterable[tuple[Claim, Any]]) -> list[Asked]:
+        asked: list[Asked] = []
+        for item in items:
+            if len(asked) == BATCH_MAX:
+                raise InvalidEnvelope(f"a batch has at most {BATCH_MAX} items.", field="items", limit=BATCH_MAX)
+            if not isinstance(item, tuple) or len(item) != 2:  # noqa: PLR2004 - a pair
+                raise InvalidEnvelope("each item is a pair of a claim and its result.", field="items")
+            try:
+                asked.append(self._finish(*item))
+            except RecoveryError as error:
+                asked.append(error)
+        return asked
 
     def fail(self, claim: Claim, reason: object, *, retryable: bool = True) -> str:
         """Say that an attempt failed; return the task's state: pending (tried again later), failed or expired."""
@@ -126,8 +160,8 @@ class TaskRepository(Repository):
 
     def cancel(self, task_id: str) -> bool:
         """End a task that has not ended. False where it has, where its deadline passed, and for an unknown id."""
-        row = leases.lock(self.connection, self._leased, task_id)
-        now = self._now()
+        row = leases.lock(self.connection, self.leased, task_id)
+        now = self.now()
         if row is None or row.state in states.TASK_ENDED:
             return False
         if row.deadline <= now:
@@ -139,16 +173,16 @@ class TaskRepository(Repository):
 
     def settle_due(self, now: float, limit: int = SETTLE_ROWS_MAX) -> int:
         """Settle up to `limit` rows whose deadline or lease is over, and return how many."""
-        late = leases.due(self.connection, self._leased, "deadline", now, limit)
+        late = leases.due(self.connection, self.leased, "deadline", now, limit)
         self._expire(late, now)
-        over = leases.due(self.connection, self._leased, "lease_until", now, limit - len(late))
+        over = leases.due(self.connection, self.leased, "lease_until", now, limit - len(late))
         self._lease_over(over, now)
         return len(late) + len(over)
 
     def settle_one(self, task_id: str) -> bool:
         """Settle one task that is due, by itself. False where there was nothing to do."""
-        row = leases.lock(self.connection, self._leased, task_id)
-        now = self._now()
+        row = leases.lock(self.connection, self.leased, task_id)
+        now = self.now()
         if row is None or row.state in states.TASK_ENDED:
             return False
         if row.deadline <= now:
@@ -161,7 +195,7 @@ class TaskRepository(Repository):
 
     def due_ids(self, column: str, after: str = "") -> list[str]:
         """The ids of tasks whose `column` (`deadline` or `lease_until`) is over, in order, at most 100."""
-        return leases.due_ids(self.connection, self._leased, column, self._now(), after)
+        return leases.due_ids(self.connection, self.leased, column, self.now(), after)
 
     def task(self, task_id: str) -> Task | None:
         """One task as it is stored, or None."""
@@ -173,23 +207,24 @@ class TaskRepository(Repository):
         row = self.connection.execute(joined.where(tasks.c.task_id == task_id)).one_or_none()
         return None if row is None else _task(row)
 
-    def _hold(self, claim: Claim) -> tuple[sa.Row[Any], float]:
+    def _hold(self, claim: Claim) -> tuple[Any, float]:
         if type(claim) is not Claim:
             raise InvalidEnvelope("a Claim is wanted, as claim returned it.", field="claim")
         named = (claim.task_id, claim.owner, claim.fence)
-        return leases.hold(self.connection, self._leased, *named, self.settings.clock)
+        return leases.hold(self.connection, self.leased, *named, self.settings.clock)
 
-    def _is_done_by(self, claim: Claim, text: str) -> bool:
-        row = leases.lock(self.connection, self._leased, claim.task_id)
-        if row is None or row.state != states.DONE:
+    def is_done_by(self, row: Any, claim: Claim, text: str) -> bool:
+        """Whether a locked row was ended by this very claim with this very result."""
+        if row.state != states.DONE or (row.fence, row.last_owner) != (claim.fence, claim.owner):
             return False
-        return (row.fence, row.last_owner, row.result) == (claim.fence, claim.owner, text)
+        table = self.tables.tasks
+        return bool(self.connection.execute(sa.select(table.c.result).where(table.c.task_id == row.task_id)).scalar() == text)
 
-    def _expire(self, rows: Sequence[sa.Row[Any]], now: float) -> None:
+    def _expire(self, rows: Sequence[Any], now: float) -> None:
         said = states.DEADLINE_REACHED
         self._end(rows, now, states.EXPIRED, said, reason=said)
 
-    def _lease_over(self, rows: Sequence[sa.Row[Any]], now: float) -> None:
+    def _lease_over(self, rows: Sequence[Any], now: float) -> None:
         said = states.ATTEMPTS_EXHAUSTED
         spent = [row for row in rows if row.attempts >= row.max_attempts]
         self._end(spent, now, states.FAILED, said, reason=said)
@@ -197,7 +232,7 @@ class TaskRepository(Repository):
 
     def _free(
         self,
-        rows: Sequence[sa.Row[Any]],
+        rows: Sequence[Any],
         now: float,
         why: str,
         available_at: float,
@@ -205,13 +240,13 @@ class TaskRepository(Repository):
     ) -> str:
         if rows:
             columns = leases.freed(available_at) | (values or {})
-            leases.write(self.connection, self._leased, rows, states.PENDING, columns)
-            self._journal.record([transition(TASK, row, now, states.PENDING, why) for row in rows])
+            leases.write(self.connection, self.leased, rows, states.PENDING, columns)
+            self.journal.record([transition(TASK, row, now, states.PENDING, why) for row in rows])
         return states.PENDING
 
     def _end(
         self,
-        rows: Sequence[sa.Row[Any]],
+        rows: Sequence[Any],
         now: float,
         state: str,
         why: str,
@@ -223,56 +258,21 @@ class TaskRepository(Repository):
         if not rows:
             return state
         ended = {"owner": None, "lease_until": None, "ended_at": now, "result": result, "reason": reason}
-        leases.write(self.connection, self._leased, rows, state, ended | (values or {}))
+        leases.write(self.connection, self.leased, rows, state, ended | (values or {}))
         said = canonical_json(reason) if result is None else result
-        replies = self._outbox.put([row.task_id for row in rows], state, said, now)
-        self._journal.record([transition(TASK, row, now, state, why) for row in rows] + replies)
+        replies = self.outbox.put([(row.task_id, state, said) for row in rows], now)
+        self.journal.record([transition(TASK, row, now, state, why) for row in rows] + replies)
         return state
 
 
-def _new(admitted: Admitted, now: float, max_hops: int) -> dict[str, Any]:
-    reason = None
-    state = states.PENDING
-    if admitted.deadline <= now:
-        state, reason = states.EXPIRED, states.DEADLINE_REACHED
-    elif admitted.hops >= max_hops:
-        state, reason = states.HOP_LIMIT, states.HOPS_REACHED
-    return {
-        "task_id": admitted.task_id,
-        "state": state,
-        "payload": admitted.payload,
-        "deadline": admitted.deadline,
-        "hops": admitted.hops,
-        "max_attempts": admitted.max_attempts,
-        "attempts": 0,
-        "available_at": now,
-        "received_at": now,
-        "reason": reason,
-        "ended_at": None if reason is None else now,
-    }
-
-
-def _first(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "at": row["received_at"],
-        "task_id": row["task_id"],
-        "subject": TASK,
-        "from_state": states.NEW,
-        "to_state": row["state"],
-        "owner": None,
-        "fence": 0,
-        "attempt": 0,
-        "why": row["reason"] or "received",
-    }
-
-
-def _claim(row: sa.Row[Any]) -> Claim:
+def claimed(row: Any) -> Claim:
+    """A claim from the row that was taken."""
     payload = json.loads(row.payload)
     lease_until, deadline = float(row.lease_until), float(row.deadline)
     return Claim(row.task_id, row.owner, row.fence, row.attempts, payload, lease_until, deadline)
 
 
-def _task(row: sa.Row[Any]) -> Task:
+def _task(row: Any) -> Task:
     columns = dict(row._mapping)
     for name in _TIMES:
         columns[name] = None if columns[name] is None else float(columns[name])

@@ -1,0 +1,340 @@
+"""How a lease begins: settle what is due, take the rows that are due first, and note it.
+
+Where the backend composes, that is one statement: it looks whether anything is to be settled, takes rows only if not,
+and writes the journal. Elsewhere the same steps are a statement each, and the write lock keeps others out.
+
+Rows are probed one queue and one priority at a time, each by the index that begins with them. A single look over all
+priorities would have to pass over every row that is more important but not yet due.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import sqlalchemy as sa
+
+from recovery import clock, states
+from recovery.backend import Backend, of, param, rows, unnested
+from recovery.clock import ManualClock
+from recovery.repositories.adding import add
+from recovery.repositories.journal import noted, transition
+from recovery.repositories.leases import Leased, is_over, literal
+from recovery.repositories.settling import settling
+
+PRIORITIES: Final = tuple(range(9, -1, -1))
+"""Higher is first."""
+LONG_AGO: Final = -float(2**53)
+Row: TypeAlias = Any
+Settle: TypeAlias = Callable[[float], object]
+"""Settles what is due at a time, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked for: by whom, how many, for how long, and from which queues (none where rows have no queue)."""
+
+    owner: str
+    limit: int
+    lease_seconds: float
+    queues: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Marks:
+    """How far this connection has looked, so that it need not look again at what is surely behind it.
+
+    While an old transaction is open, PostgreSQL keeps every index entry of a row that was claimed or ended since, and
+    each probe would pass over all of them. So a probe begins a little before the last row that was taken, and a look
+    for what is due begins where the last one that found nothing ended. Rows can still come in behind a mark (a
+    transaction that took long to commit): every second, and whenever nothing was found, the whole is looked at.
+    """
+
+    probes: dict[tuple[str, int], float] = field(default_factory=dict)
+    looked_until: float = LONG_AGO
+    whole_at: float = 0.0
+
+    def forget_in_time(self) -> None:
+        """Look at the whole again once a second."""
+        if time.monotonic() >= self.whole_at:
+            self.forget()
+
+    def forget(self) -> None:
+        """Look at the whole the next time."""
+        self.probes.clear()
+        self.looked_until = LONG_AGO
+        self.whole_at = time.monotonic() + WHOLE_SECONDS
+
+
+WHOLE_SECONDS: Final = 1.0
+MARGIN_SECONDS: Final = 0.2
+"""How long a sender may take from its reading of the clock to its commit and not be overtaken."""
+
+
+def claim(
+    connection: sa.Connection,
+    leased: Leased,
+    ask: Ask,
+    hand: ManualClock | None,
+    settle: Settle | None,
+) -> list[Row]:
+    """Hold up to `ask.limit` due rows, and return them in order: priority, when they became due, arrival.
+
+    `settle(now)` is called before where something is to be settled. Rows that others have locked are passed over.
+    """
+    at = of(connection)
+    if at.composes:
+        return _composed(connection, leased, ask, hand, settle)
+    now, something_due = look(connection, leased, hand)
+    if something_due and settle is not None:
+        with settling(at):
+            settle(now)
+    taken = sorted(rows(connection, _take, (leased, len(ask.queues)), _values(ask, now)), key=_order)
+    moves = [transition(leased.subject, row, now, leased.held, "claimed", from_state=states.PENDING) for row in taken]
+    add(connection, leased.journal, moves)
+    return taken
+
+
+def _order(row: Row) -> tuple[int, float, int]:
+    return (-getattr(row, "priority", 0), row.available_at, row.arrival)
+
+
+def _values(ask: Ask, now: float) -> dict[str, Any]:
+    queues = {f"p_queue_{index}": queue for index, queue in enumerate(ask.queues)}
+    until = now + ask.lease_seconds
+    return {"p_now": now, "p_holder": ask.owner, "p_lease_until": until, "p_limit": ask.limit, **queues}
+
+
+# In steps
+
+
+def look(connection: sa.Connection, leased: Leased, hand: ManualClock | None) -> tuple[float, bool]:
+    """Read the clock, and whether anything is due to be settled."""
+    now = clock.read(connection, hand)
+    return now, bool(rows(connection, _look, (leased,), {"p_now": now})[0].due)
+
+
+def _look(leased: Leased) -> sa.Select[Any]:
+    return sa.select(_something_over(leased, param("now")).label("due"))
+
+
+def _something_over(
+    leased: Leased, now: sa.ColumnElement[float], since: sa.ColumnElement[float] | None = None
+) -> sa.ColumnElement[bool]:
+    found = []
+    for column in ("lease_until",) if leased.deadline is None else ("lease_until", "deadline"):
+        over = is_over(leased, column, now)
+        behind = sa.true() if since is None else leased.table.c[column] >= since
+        found.append(sa.exists(sa.select(sa.literal_column("1")).select_from(leased.table).where(over, behind)))
+    return sa.or_(*found)
+
+
+def anything(connection: sa.Connection, leased: Leased, queues: tuple[str, ...], hand: ManualClock | None) -> bool:
+    """Whether a claim would find something to take or to settle. Locks nothing."""
+    now = clock.read(connection, hand)
+    named = {f"p_queue_{index}": queue for index, queue in enumerate(queues)}
+    return bool(rows(connection, _anything, (leased, len(queues)), {"p_now": now, "p_limit": 1, **named})[0].found)
+
+
+def _anything(leased: Leased, queues: int) -> sa.Select[Any]:
+    waiting = sa.exists(_probes(leased, queues, param("now")))
+    return sa.select(sa.or_(_something_over(leased, param("now")), waiting).label("found"))
+
+
+def _take(leased: Leased, queues: int) -> Any:
+    values = {"lease_until": param("lease_until")}
+    picked = _probes(leased, queues, param("now"))
+    return _held(leased, values).where(leased.key.in_(picked)).returning(*_returned(leased))
+
+
+def _held(leased: Leased, values: dict[str, Any]) -> sa.Update:
+    table, owner = leased.table, param("holder", sa.Text())
+    # A row begins with fence 0. An older task of the same id may have been purged, and the floor is above its fences.
+    floor = sa.select(leased.floor.c.floor).scalar_subquery()
+    fence = sa.case((table.c.fence < floor, floor), else_=table.c.fence) + sa.literal_column("1")
+    attempts = table.c.attempts + sa.literal_column("1")
+    held = {"state": literal(leased.held), "owner": owner, "last_owner": owner, "fence": fence, "attempts": attempts}
+    return sa.update(table).values(**held, **values)
+
+
+@cache
+def _returned(leased: Leased) -> tuple[sa.Column[Any], ...]:
+    names = ("task_id", "owner", "fence", "attempts", "payload", "lease_until", "deadline", "queue", "priority")
+    others = [c for c in leased.table.c if c.name in (*names, "available_at", "arrival") and c is not leased.key]
+    return (leased.key, *others)
+
+
+def _waiting(leased: Leased, now: sa.ColumnElement[float], columns: Sequence[Any]) -> sa.Select[Any]:
+    table = leased.table
+    due = [table.c.state == literal(states.PENDING), table.c.available_at <= now]
+    if leased.deadline is not None:
+        due.append(leased.deadline > now)
+    first = sa.select(*columns).where(*due).order_by(table.c.available_at, table.c.arrival)
+    return first.limit(param("limit", sa.Integer()))
+
+
+def _probes(leased: Leased, queues: int, now: sa.ColumnElement[float]) -> sa.Select[Any]:
+    """The keys of the rows to take: one probe after another, each stopping at the limit, and so does the whole."""
+    table = leased.table
+    if not queues:
+        return _waiting(leased, now, [leased.key])
+    order = (table.c.priority, table.c.available_at, table.c.arrival) if queues > 1 else ()
+    one = _waiting(leased, now, [leased.key, *order])
+    probes = [
+        one.where(table.c.queue == param(f"queue_{index}", sa.Text()), table.c.priority == sa.literal_column(str(number)))
+        for number in PRIORITIES
+        for index in range(queues)
+    ]
+    all_of_them = sa.union_all(*(sa.select(probe.subquery()) for probe in probes)).subquery("probes")
+    # The probes come in order of priority, and are only asked one by one until the limit is reached. Within a priority
+    # several queues have to be merged, and then all of them are asked.
+    chosen = sa.select(all_of_them.c[leased.key.name])
+    if queues > 1:
+        chosen = chosen.order_by(all_of_them.c.priority.desc(), all_of_them.c.available_at, all_of_them.c.arrival)
+    return chosen.limit(param("limit", sa.Integer()))
+
+
+# In one statement
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a composed claim answered: the rows taken, when it looked, and whether something is due to be settled."""
+
+    taken: list[Row]
+    now: float
+    due: bool
+
+
+def _composed(
+    connection: sa.Connection, leased: Leased, ask: Ask, hand: ManualClock | None, settle: Settle | None
+) -> list[Row]:
+    sent = _send(connection, leased, ask, hand, look=settle is not None)
+    return follow_up(connection, leased, ask, hand, settle, sent)
+
+
+def follow_up(
+    connection: sa.Connection,
+    leased: Leased,
+    ask: Ask,
+    hand: ManualClock | None,
+    settle: Settle | None,
+    sent: Sent,
+) -> list[Row]:
+    """Settle and take after all where something was due; look at the whole where a look from the marks found nothing."""
+    marks = marks_of(connection, leased)
+    taken = sent.taken
+    if sent.due and settle is not None:
+        with settling(of(connection)):
+            settle(sent.now)
+        marks.forget()
+        taken = _send(connection, leased, ask, hand, look=False).taken
+    else:
+        marks.looked_until = sent.now
+        if not taken and marks.probes:
+            marks.forget()
+            taken = _send(connection, leased, ask, hand, look=False).taken
+    for row in taken:
+        marks.probes[getattr(row, "queue", ""), getattr(row, "priority", 0)] = row.available_at - MARGIN_SECONDS
+    return taken
+
+
+def marks_of(connection: sa.Connection, leased: Leased) -> Marks:
+    """How far this connection has looked into this table."""
+    marks: Marks = connection.info.setdefault(("recovery.marks", leased), Marks())
+    marks.forget_in_time()
+    return marks
+
+
+def _send(connection: sa.Connection, leased: Leased, ask: Ask, hand: ManualClock | None, *, look: bool) -> Sent:
+    values = claim_values(ask, marks_of(connection, leased), look=look)
+    if hand is not None:
+        values["p_now"] = clock.read(connection, hand)
+    found = rows(connection, _claim_statement, (leased, len(ask.queues) > 1, hand is None, of(connection)), values)
+    return Sent([row for row in found if row.fence is not None], found[0].read_at, found[0].due)
+
+
+def claim_values(ask: Ask, marks: Marks, *, look: bool) -> dict[str, Any]:
+    """The parameters of a composed claim."""
+    values = {
+        "p_holder": ask.owner,
+        "p_lease_seconds": ask.lease_seconds,
+        "p_limit": ask.limit,
+        "p_look": look,
+        "p_since": marks.looked_until,
+    }
+    if not ask.queues:
+        return values | {"p_begin": marks.probes.get(("", 0), LONG_AGO)}
+    probes = [(queue, number) for number in PRIORITIES for queue in ask.queues]
+    return values | {
+        "p_queue": [queue for queue, _ in probes],
+        "p_priority": [number for _, number in probes],
+        "p_begin": [marks.probes.get(probe, LONG_AGO) for probe in probes],
+    }
+
+
+def _claim_statement(leased: Leased, merged: bool, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001
+    now = at.clock if served and at.clock is not None else param("now")
+    reading = sa.select(now.label("read_at")).cte("reading")
+    part = claim_part(leased, reading, merged=merged)
+    whole = sa.select(part.seen, part.taken).select_from(part.seen.outerjoin(part.taken, sa.true()))
+    return whole.order_by(*part.order).add_cte(part.noted)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPart:
+    """A claim inside a composed statement.
+
+    `seen` is one row (when it was, and whether something is due to be settled), `taken` the rows, `order` theirs.
+    """
+
+    seen: sa.CTE
+    taken: sa.CTE
+    noted: sa.CTE
+    order: tuple[Any, ...]
+
+
+def claim_part(
+    leased: Leased, reading: sa.CTE, *, merged: bool, only_if: Any = None, journal_name: str = "noted"
+) -> ClaimPart:
+    """The parts of a claim. `reading` has the time as `read_at`; `merged` where several queues are asked.
+
+    Rows are taken only where nothing is due to be settled, and only if `only_if` holds.
+    """
+    read_at = sa.select(reading.c.read_at).scalar_subquery()
+    due = sa.and_(param("look", sa.Boolean()), _something_over(leased, read_at, param("since")))
+    seen = sa.select(reading.c.read_at, due.label("due")).cte("seen")
+    now = sa.select(seen.c.read_at).scalar_subquery()
+    go = sa.select(sa.not_(seen.c.due)).scalar_subquery()
+    picked = _picked(leased, merged, now, [go] if only_if is None else [go, only_if])
+    chosen = sa.func.array(picked.scalar_subquery(), type_=sa.ARRAY(sa.Text()))
+    hold = _held(leased, {"lease_until": now + param("lease_seconds")}).where(leased.key == sa.any_(chosen))
+    taken = hold.returning(*_returned(leased)).cte("taken")
+    order = (*([taken.c.priority.desc()] if "priority" in taken.c else []), taken.c.available_at, taken.c.arrival)
+    who = (taken.c.owner, taken.c.fence, taken.c.attempts)
+    moved = (literal(leased.subject), literal(states.PENDING), literal(leased.held))
+    source = sa.select(now, taken.c.task_id, *moved, *who, literal("claimed")).order_by(*order)
+    return ClaimPart(seen, taken, noted(leased.journal, source, journal_name), order)
+
+
+def _picked(leased: Leased, merged: bool, now: Any, conditions: Sequence[Any]) -> sa.Select[Any]:  # noqa: FBT001
+    table = leased.table
+    if "queue" not in table.c:
+        one = _waiting(leased, now, [leased.key]).where(table.c.available_at >= param("begin"), *conditions)
+        return one.with_for_update(skip_locked=True, key_share=True)
+    probe = unnested("probe", queue=sa.Text(), priority=sa.Integer(), begin=sa.Double())
+    columns = [leased.key, table.c.priority, table.c.available_at, table.c.arrival]
+    inner = (
+        _waiting(leased, now, columns)
+        .where(table.c.queue == probe.c.queue, table.c.priority == probe.c.priority)
+        .where(table.c.available_at >= probe.c.begin)
+        .with_for_update(skip_locked=True, key_share=True)
+        .lateral("first")
+    )
+    chosen = sa.select(inner.c[leased.key.name]).select_from(probe.join(inner, sa.true())).where(*conditions)
+    if merged:
+        chosen = chosen.order_by(inner.c.priority.desc(), inner.c.available_at, inner.c.arrival)
+    return chosen.limit(param("limit", sa.Integer()))

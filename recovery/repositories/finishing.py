@@ -1,0 +1,160 @@
+"""Finishing many claims in one transaction, each with a verdict of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from recovery import clock, states
+from recovery.backend import rows
+from recovery.canonical import reply_id, reply_text
+from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
+from recovery.messages import Claim, Verdict
+from recovery.repositories import claiming, leases
+from recovery.repositories.holding import finish_and_claim_statement, finish_statement
+from recovery.repositories.journal import TASK, transition
+
+if TYPE_CHECKING:
+    from recovery.repositories.tasks import TaskRepository
+
+BATCH_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A claim and its encoded result."""
+
+    claim: Claim
+    text: str
+
+
+Asked: TypeAlias = Finish | RecoveryError
+Numbered: TypeAlias = tuple[int, Finish]
+
+
+def finish_all(room: TaskRepository, asked: Sequence[Asked]) -> list[Verdict]:
+    """A verdict for each item, in order. What was refused before it got here keeps its error."""
+    verdicts: dict[int, Verdict] = {
+        index: Verdict("", None, item) for index, item in enumerate(asked) if isinstance(item, RecoveryError)
+    }
+    for several in _rounds([(index, item) for index, item in enumerate(asked) if isinstance(item, Finish)]):
+        composed = [one for one in several if room.backend.composes and leases.is_sendable(one[1].claim)]
+        in_steps = [one for one in several if one not in composed] if len(composed) < len(several) else []
+        verdicts |= _composed(room, composed) if composed else {}
+        verdicts |= _in_steps(room, in_steps) if in_steps else {}
+    return [verdicts[index] for index in range(len(asked))]
+
+
+def _rounds(items: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+    """Split items so that no task stands twice in one round: the second time must see what the first one did."""
+    while items:
+        first: dict[str, Numbered] = {}
+        later = [one for one in items if first.setdefault(one[1].claim.task_id, one) is not one]
+        yield list(first.values())
+        items = later
+
+
+def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
+    verdicts: dict[int, Verdict] = {}
+    held: list[tuple[Any, Finish]] = []
+    now = 0.0
+    for index, item in items:
+        claim = item.claim
+        row = leases.lock(room.connection, room.leased, claim.task_id)
+        now = now or clock.read(room.connection, room.settings.clock)
+        error = leases.broken(row, room.leased, claim.task_id, claim.owner, claim.fence, now)
+        if error is None:
+            held.append((row, item))
+        elif row is not None and room.is_done_by(row, claim, item.text):
+            error = None
+        verdicts[index] = Verdict(claim.task_id, None if error else states.DONE, error)
+    _end(room, held, now)
+    return verdicts
+
+
+def _end(room: TaskRepository, held: Sequence[tuple[Any, Finish]], now: float) -> None:
+    if not held:
+        return
+    ended = {"owner": None, "lease_until": None, "ended_at": now, "reason": None}
+    each = [{"result": item.text} for _, item in held]
+    leases.write(room.connection, room.leased, [row for row, _ in held], states.DONE, ended, each)
+    replies = room.outbox.put([(row.task_id, states.DONE, item.text) for row, item in held], now)
+    tasks = [transition(TASK, row, now, states.DONE, "finished") for row, _ in held]
+    room.journal.record([move for pair in zip(tasks, replies, strict=True) for move in pair])
+
+
+def finish_values(room: TaskRepository, items: Sequence[Finish]) -> dict[str, Any]:
+    """The parameters of a composed finish."""
+    values: dict[str, Any] = {
+        "p_key": [item.claim.task_id for item in items],
+        "p_owner": [item.claim.owner for item in items],
+        "p_fence": [item.claim.fence for item in items],
+        "p_result": [item.text for item in items],
+        "p_reply_id": [reply_id(item.claim.task_id) for item in items],
+        "p_reply": [reply_text(item.claim.task_id, states.DONE, item.text) for item in items],
+        "p_delivery_attempts": room.settings.delivery_attempts,
+    }
+    return values | room.hand_time()
+
+
+def _composed(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
+    arguments = (room.tables, room.leased, room.settings.clock is None, room.backend)
+    found = rows(room.connection, finish_statement, arguments, finish_values(room, [item for _, item in items]))
+    by_order = {row.ord: row for row in found}
+    return {index: verdict(room, item, by_order.get(order)) for order, (index, item) in enumerate(items, 1)}
+
+
+def verdict(room: TaskRepository, item: Finish, row: Any) -> Verdict:
+    """What a row of the answer says of one claim."""
+    claim = item.claim
+    if row is not None and (row.moved or (row.state == states.DONE and row.again)):
+        return Verdict(claim.task_id, states.DONE)
+    error = leases.broken(row, room.leased, claim.task_id, claim.owner, claim.fence, 0.0 if row is None else row.read_at)
+    if error is None:
+        raise StatementFailed("a task that its claim still owns was not ended; the transaction was rolled back.")
+    return Verdict(claim.task_id, None, error)
+
+
+def refusal(item: object) -> InvalidEnvelope:
+    """For something that is no claim."""
+    return InvalidEnvelope("a Claim is wanted, as claim returned it.", field="claim")
+
+
+def finish_and_take(
+    room: TaskRepository, item: Finish, ask: claiming.Ask, settle: Callable[[float], object] | None
+) -> list[Any]:
+    """Finish one claim, raising what stands against it, and take what comes next."""
+    if not (room.backend.composes and leases.is_sendable(item.claim)):
+        return _then_take(room, finish_all(room, [item])[0], ask, settle)
+    marks = claiming.marks_of(room.connection, room.leased)
+    values = finish_values(room, [item]) | claiming.claim_values(ask, marks, look=settle is not None)
+    arguments = (room.tables, room.leased, len(ask.queues) > 1, room.settings.clock is None, room.backend)
+    found = rows(room.connection, finish_and_claim_statement, arguments, values)
+    said = verdict(room, item, found[0] if found else None)
+    if said.error is not None:
+        raise said.error
+    if not found[0].moved:  # It was finished before, and then the statement takes nothing.
+        return _take(room, ask, settle)
+    first = found[0]
+    taken = [] if first.next_fence is None else [_taken(first)]
+    sent = claiming.Sent(taken, first.read_at, bool(first.due))
+    return claiming.follow_up(room.connection, room.leased, ask, room.settings.clock, settle, sent)
+
+
+def _then_take(
+    room: TaskRepository, said: Verdict, ask: claiming.Ask, settle: Callable[[float], object] | None
+) -> list[Any]:
+    if said.error is not None:
+        raise said.error
+    return _take(room, ask, settle)
+
+
+def _take(room: TaskRepository, ask: claiming.Ask, settle: Callable[[float], object] | None) -> list[Any]:
+    return claiming.claim(room.connection, room.leased, ask, room.settings.clock, settle)
+
+
+def _taken(row: Any) -> Any:
+    """The part of an answer that is the task taken."""
+    return SimpleNamespace(**{n.removeprefix("next_"): getattr(row, n) for n in row._fields if n.startswith("next_")})

@@ -1,0 +1,172 @@
+"""Ending what is held, in one statement: lock, read the clock, check the claim, write, reply and note.
+
+Only where the backend composes. Each part is fed by the one before, so that the order is the order of the contract:
+`locked` has the rows as they are once their locks were got, `reading` the clock after all of them, `held` those whose
+claim still owns them. What is not among `held` is not touched, and the answer tells why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from recovery import states
+from recovery.backend import Backend, param, unnested
+from recovery.repositories.claiming import ClaimPart, claim_part
+from recovery.repositories.journal import noted
+from recovery.repositories.leases import Leased, literal
+from recovery.schema import Tables
+
+NOTHING = sa.null()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The first parts of a statement over claims that were handed in."""
+
+    locked: sa.CTE
+    reading: sa.CTE
+    held: sa.CTE
+
+
+def held_part(leased: Leased, given: sa.TableValuedAlias, now: sa.ColumnElement[float], *more: Any) -> Held:
+    """Lock the rows of `given` (key, owner and fence of each claim, and `ord`), and keep those still owned.
+
+    Locks are taken in the order of the keys. `more` are columns of `given` or of the row that later parts want.
+    """
+    seen = [column.label(f"row_{column.name}") for column in leased.columns if column is not leased.key]
+    columns = [given.c.ord, given.c.key, given.c.owner, given.c.fence, *more, *seen]
+    rows = given.join(leased.table, leased.key == given.c.key)
+    lock = sa.select(*columns).select_from(rows).order_by(leased.key)
+    locked = lock.with_for_update(key_share=True, of=leased.table).cte("locked")
+    # Counting waits for all of the locks; only then is the clock read.
+    all_locked = sa.select(sa.func.count().label("n")).select_from(locked).subquery("all_locked")
+    reading = sa.select(now.label("read_at")).select_from(all_locked).cte("reading")
+    mine = [
+        locked.c.row_state == literal(leased.held),
+        locked.c.row_owner == locked.c.owner,
+        locked.c.row_fence == locked.c.fence,
+        locked.c.row_lease_until > reading.c.read_at,
+    ]
+    if leased.deadline is not None:
+        mine.append(locked.c.row_deadline > reading.c.read_at)
+    held = sa.select(locked, reading.c.read_at).join_from(locked, reading, sa.true()).where(*mine).cte("held")
+    return Held(locked, reading, held)
+
+
+def _answer(leased: Leased, parts: Held, moved: sa.CTE, *more: Any) -> sa.Select[Any]:
+    """One row for each row that was found: what it was, when, and whether it was moved."""
+    locked = parts.locked
+    plain = [c.label(c.name.removeprefix("row_")) for c in locked.c if c.name.startswith("row_")]
+    columns = [locked.c.ord, parts.reading.c.read_at, moved.c.key.is_not(None).label("moved"), *plain, *more]
+    joined = locked.join(parts.reading, sa.true()).outerjoin(moved, moved.c.key == locked.c.key)
+    return sa.select(*columns).select_from(joined)
+
+
+@cache
+def _finish(tables: Tables, leased: Leased, served: bool, at: Backend) -> tuple[Held, sa.CTE, sa.CTE, sa.CTE]:  # noqa: FBT001
+    text, whole = sa.Text(), sa.BigInteger()
+    given = unnested("given", key=text, owner=text, fence=whole, result=text, reply_id=text, reply=text)
+    now = at.clock if served and at.clock is not None else param("now")
+    tasks, outbox = tables.tasks, tables.outbox
+    # A worker whose answer was lost asks again.
+    again = sa.and_(tasks.c.fence == given.c.fence, tasks.c.last_owner == given.c.owner, tasks.c.result == given.c.result)
+    more = (given.c.result, given.c.reply_id, given.c.reply, again.label("row_again"))
+    parts = held_part(leased, given, now, *more)
+    held = parts.held
+    end = sa.update(tasks).where(tasks.c.task_id == held.c.key, tasks.c.fence == held.c.fence)
+    values = {"state": literal(states.DONE), "owner": NOTHING, "lease_until": NOTHING, "result": held.c.result}
+    ended = end.values(**values, ended_at=held.c.read_at).returning(tasks.c.task_id.label("key")).cte("ended")
+    reply = {
+        "reply_id": held.c.reply_id,
+        "task_id": held.c.key,
+        "status": literal(states.DONE),
+        "payload": held.c.reply,
+        "state": literal(states.PENDING),
+        "max_attempts": param("delivery_attempts", whole),
+        "attempts": sa.literal_column("0"),
+        "fence": sa.literal_column("0"),
+        "available_at": held.c.read_at,
+        "created_at": held.c.read_at,
+    }
+    put = sa.insert(outbox).from_select(list(reply), sa.select(*reply.values()).order_by(held.c.ord))
+    return parts, ended, put.inline().cte("put"), noted(tables.journal, _finish_moves(held))
+
+
+def _finish_moves(held: sa.CTE) -> sa.Select[Any]:
+    """The task's move and the reply's first one, for each task in the order given."""
+    zero, nobody = sa.literal_column("0"), sa.cast(NOTHING, sa.Text())
+    steps = sa.func.generate_series(zero, sa.literal_column("1")).table_valued("step", name="steps").render_derived()
+    is_task = steps.c.step == zero
+
+    def either(task: Any, reply: Any) -> Any:
+        return sa.case((is_task, task), else_=reply)
+
+    columns = (
+        held.c.read_at,
+        held.c.key,
+        either(literal("task"), literal("reply")),
+        either(literal(states.RUNNING), literal(states.NEW)),
+        either(literal(states.DONE), literal(states.PENDING)),
+        either(held.c.owner, nobody),
+        either(held.c.fence, zero),
+        either(held.c.row_attempts, zero),
+        either(literal("finished"), literal("task done")),
+    )
+    return sa.select(*columns).select_from(held.join(steps, sa.true())).order_by(held.c.ord, steps.c.step)
+
+
+def finish_statement(tables: Tables, leased: Leased, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001
+    """Finish many tasks, each claim by itself."""
+    parts, ended, put, moves = _finish(tables, leased, served, at)
+    return _answer(leased, parts, ended).add_cte(put, moves)
+
+
+def finish_and_claim_statement(
+    tables: Tables, leased: Leased, merged: bool, served: bool, at: Backend  # noqa: FBT001
+) -> sa.Select[Any]:
+    """Finish one task, and if that was right, take the next one."""
+    parts, ended, put, moves = _finish(tables, leased, served, at)
+    finished = sa.exists(sa.select(sa.literal_column("1")).select_from(ended))
+    claim: ClaimPart = claim_part(leased, parts.reading, merged=merged, only_if=finished, journal_name="claim_noted")
+    answer = _answer(leased, parts, ended, claim.seen.c.due)
+    taken = [column.label(f"next_{column.name}") for column in claim.taken.c]
+    joined = answer.add_columns(*taken).join(claim.seen, sa.true()).outerjoin(claim.taken, sa.true())
+    return joined.add_cte(put, moves, claim.noted)
+
+
+def settle_statement(tables: Tables, leased: Leased, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001
+    """Store what became of many deliveries, each by itself."""
+    text = sa.Text()
+    kinds = {"delivered": sa.Boolean(), "permanent": sa.Boolean(), "said": text, "wait_seconds": sa.Double()}
+    given = unnested("given", key=text, owner=text, fence=sa.BigInteger(), **kinds)
+    now = at.clock if served and at.clock is not None else param("now")
+    parts = held_part(leased, given, now, *(given.c[name] for name in kinds))
+    held, outbox = parts.held, tables.outbox
+    spent = sa.or_(held.c.permanent, held.c.row_attempts >= held.c.row_max_attempts)
+    again = sa.and_(sa.not_(held.c.delivered), sa.not_(spent))
+    target = sa.case(
+        (held.c.delivered, literal(states.SENT)), (spent, literal(states.DEAD)), else_=literal(states.PENDING)
+    )
+    settle = sa.update(outbox).where(outbox.c.reply_id == held.c.key, outbox.c.fence == held.c.fence)
+    settled = (
+        settle.values(
+            state=target,
+            owner=NOTHING,
+            lease_until=NOTHING,
+            available_at=sa.case((again, held.c.read_at + held.c.wait_seconds), else_=outbox.c.available_at),
+            settled_at=sa.case((again, outbox.c.settled_at), else_=held.c.read_at),
+            last_error=sa.case((held.c.delivered, NOTHING), else_=held.c.said),
+        )
+        .returning(outbox.c.reply_id.label("key"), outbox.c.state.label("target"))
+        .cte("settled")
+    )
+    why = sa.case((held.c.delivered, literal("receipt stored")), else_=held.c.said)
+    who = (held.c.owner, held.c.fence, held.c.row_attempts)
+    moves = sa.select(
+        held.c.read_at, held.c.row_task_id, literal("reply"), literal(states.SENDING), target, *who, why
+    ).order_by(held.c.ord)
+    return _answer(leased, parts, settled, settled.c.target).add_cte(noted(tables.journal, moves))

@@ -1,0 +1,208 @@
+"""Storing messages with their tasks, in one statement where the backend composes.
+
+What the parts are: `new` are the inbox rows that were not there before, with the clock as each of them was in; `fresh`
+what becomes of their tasks at the latest of these times; then tasks, replies of those that ended at once, and journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from recovery import clock, states
+from recovery.admission import Admitted
+from recovery.backend import Backend, change, param, rows, unnested
+from recovery.canonical import canonical_json, reply_text
+from recovery.repositories.adding import add
+from recovery.repositories.base import Repository
+from recovery.repositories.journal import TASK, JournalRepository, noted
+from recovery.repositories.leases import literal
+from recovery.repositories.outbox import OutboxRepository
+from recovery.schema import Tables
+
+ENDED_AT_ONCE = {states.EXPIRED: states.DEADLINE_REACHED, states.HOP_LIMIT: states.HOPS_REACHED}
+"""The states of a task that can never be claimed, each with its reason."""
+
+
+def store(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
+    """Store what is not stored yet, in the order given, and return the ids of what was new. No id stands twice."""
+    return (_composed if room.backend.composes else _in_steps)(room, admitted)
+
+
+def stored(room: Repository, task_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """The fingerprint and its scope of each message that is in the inbox, by task id."""
+    if room.backend.composes:
+        found = rows(room.connection, _stored, (room.tables, room.backend), {"p_key": list(task_ids)})
+    else:
+        asked = (room.connection, _stored, (room.tables, room.backend))
+        found = [row for task_id in task_ids for row in rows(*asked, {"p_key": task_id})]
+    return {row.task_id: (row.fingerprint, row.scope_name) for row in found}
+
+
+def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
+    inbox = tables.inbox
+    key = sa.any_(sa.bindparam("p_key", type_=sa.ARRAY(sa.Text()))) if at.composes else param("key", sa.Text())
+    return sa.select(inbox.c.task_id, inbox.c.fingerprint, inbox.c.scope_name).where(inbox.c.task_id == key)
+
+
+# In steps
+
+
+def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
+    now = clock.read(room.connection, room.settings.clock)
+    new = [one for one in admitted if change(room.connection, _insert, (room.tables, room.backend), _inbox_values(one))]
+    tasks = [_task(one, now, room.settings.max_hops) for one in new]
+    add(room.connection, room.tables.tasks, tasks)
+    moves = [_first(task) for task in tasks]
+    ended = [(task["task_id"], task["state"], canonical_json(task["reason"])) for task in tasks if task["reason"]]
+    moves += OutboxRepository(room.connection, room.settings).put(ended, now)
+    JournalRepository(room.connection, room.settings).record(moves)
+    return {one.task_id for one in new}
+
+
+def _insert(tables: Tables, at: Backend) -> Any:
+    values = {f"{name}": param(name, sa.Text()) for name in _INBOX}
+    return at.insert_new(tables.inbox, "task_id").values(**values).inline()
+
+
+_INBOX = ("task_id", "principal", "message_id", "kind", "fingerprint")
+
+
+def _inbox_values(one: Admitted) -> dict[str, str]:
+    return {f"p_{name}": getattr(one, name) for name in _INBOX}
+
+
+def _task(admitted: Admitted, now: float, max_hops: int) -> dict[str, Any]:
+    state = states.PENDING
+    if admitted.deadline <= now:
+        state = states.EXPIRED
+    elif admitted.hops >= max_hops:
+        state = states.HOP_LIMIT
+    return {
+        "task_id": admitted.task_id,
+        "queue": admitted.queue,
+        "priority": admitted.priority,
+        "state": state,
+        "payload": admitted.payload,
+        "deadline": admitted.deadline,
+        "hops": admitted.hops,
+        "max_attempts": admitted.max_attempts,
+        "attempts": 0,
+        "fence": 0,
+        "available_at": now,
+        "received_at": now,
+        "reason": ENDED_AT_ONCE.get(state),
+        "ended_at": None if state == states.PENDING else now,
+    }
+
+
+def _first(task: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "at": task["received_at"],
+        "task_id": task["task_id"],
+        "subject": TASK,
+        "from_state": states.NEW,
+        "to_state": task["state"],
+        "owner": None,
+        "fence": 0,
+        "attempt": 0,
+        "why": task["reason"] or "received",
+    }
+
+
+# In one statement
+
+_GIVEN = {
+    "task_id": sa.Text(),
+    "principal": sa.Text(),
+    "message_id": sa.Text(),
+    "fingerprint": sa.Text(),
+    "queue": sa.Text(),
+    "priority": sa.Integer(),
+    "payload": sa.Text(),
+    "deadline": sa.Double(),
+    "hops": sa.BigInteger(),
+    "max_attempts": sa.BigInteger(),
+}
+
+
+def _composed(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
+    values: dict[str, Any] = {f"p_{name}": [getattr(one, name) for one in admitted] for name in _GIVEN}
+    values |= {"p_max_hops": room.settings.max_hops, "p_delivery_attempts": room.settings.delivery_attempts}
+    arguments = (room.tables, room.settings.clock is None, room.backend)
+    return {row.task_id for row in rows(room.connection, receive_statement, arguments, values | room.hand_time())}
+
+
+def receive_statement(tables: Tables, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001 - a cache key
+    """Store many messages; the answer is the ids of those that are new."""
+    given = unnested("given", **_GIVEN)
+    now = at.clock if served and at.clock is not None else param("now")
+    inbox, tasks = tables.inbox, tables.tasks
+    # In id order, so that two batches with the same messages in another order cannot wait for each other. RETURNING is
+    # evaluated after the row is in, however long it waited for another sender of the same one.
+    columns = [given.c[name] for name in _INBOX if name != "kind"]
+    chosen = sa.select(*columns, literal("task")).order_by(given.c.task_id)
+    names = [*(name for name in _INBOX if name != "kind"), "kind"]
+    insert = at.insert_new(inbox, "task_id").from_select(names, chosen).inline()
+    new = insert.returning(inbox.c.task_id, now.label("read_at")).cte("new")
+    reading = sa.select(sa.func.max(new.c.read_at).label("read_at")).cte("reading")
+    fresh = _fresh(given, new, reading).cte("fresh")
+    zero = sa.literal_column("0")
+    row = {name: fresh.c[name] for name in ("task_id", "queue", "priority", "state", "payload", "deadline", "hops")}
+    row |= {"max_attempts": fresh.c.max_attempts, "attempts": zero, "fence": zero, "available_at": fresh.c.read_at}
+    ended_at = sa.case((fresh.c.reason.is_not(None), fresh.c.read_at))
+    row |= {"received_at": fresh.c.read_at, "reason": fresh.c.reason, "ended_at": ended_at}
+    made = sa.insert(tasks).from_select(list(row), sa.select(*row.values()).order_by(fresh.c.ord)).inline()
+    answer = sa.select(new.c.task_id)
+    return answer.add_cte(made.cte("made"), _replied(tables, fresh), noted(tables.journal, _moves(fresh)))
+
+
+def _fresh(given: sa.TableValuedAlias, new: sa.CTE, reading: sa.CTE) -> sa.Select[Any]:
+    late = given.c.deadline <= reading.c.read_at
+    far = given.c.hops >= param("max_hops", sa.BigInteger())
+    state = sa.case((late, literal(states.EXPIRED)), (far, literal(states.HOP_LIMIT)), else_=literal(states.PENDING))
+    reason = sa.case((late, literal(states.DEADLINE_REACHED)), (far, literal(states.HOPS_REACHED)))
+    columns = [given.c[name] for name in (*_GIVEN, "ord")]
+    joined = new.join(given, given.c.task_id == new.c.task_id).join(reading, sa.true())
+    return sa.select(*columns, reading.c.read_at, state.label("state"), reason.label("reason")).select_from(joined)
+
+
+def _replied(tables: Tables, fresh: sa.CTE) -> sa.CTE:
+    def text(state: str) -> sa.ColumnElement[str]:
+        # The task's id comes last in the canonical text, and is all that differs.
+        whole = reply_text("", state, canonical_json(ENDED_AT_ONCE[state]))
+        assert whole.endswith('""}')
+        return literal(whole[:-2]) + fresh.c.task_id + literal('"}')
+
+    zero = sa.literal_column("0")
+    row = {
+        "reply_id": literal("reply:") + fresh.c.task_id,
+        "task_id": fresh.c.task_id,
+        "status": fresh.c.state,
+        "payload": sa.case((fresh.c.state == literal(states.EXPIRED), text(states.EXPIRED)), else_=text(states.HOP_LIMIT)),
+        "state": literal(states.PENDING),
+        "max_attempts": param("delivery_attempts", sa.BigInteger()),
+        "attempts": zero,
+        "fence": zero,
+        "available_at": fresh.c.read_at,
+        "created_at": fresh.c.read_at,
+    }
+    ended = sa.select(*row.values()).where(fresh.c.reason.is_not(None)).order_by(fresh.c.ord)
+    return sa.insert(tables.outbox).from_select(list(row), ended).inline().cte("replied")
+
+
+def _moves(fresh: sa.CTE) -> sa.Select[Any]:
+    zero, nobody = sa.literal_column("0"), sa.cast(sa.null(), sa.Text())
+
+    def moves(step: str, subject: str, target: Any, why: Any) -> sa.Select[Any]:
+        common = [fresh.c.ord, sa.literal_column(step).label("step"), fresh.c.read_at, fresh.c.task_id]
+        what = [literal(subject).label("subject"), literal(states.NEW).label("from_state"), target.label("to_state")]
+        who = [nobody.label("owner"), zero.label("fence"), zero.label("attempt"), why.label("why")]
+        return sa.select(*common, *what, *who)
+
+    tasks = moves("0", "task", fresh.c.state, sa.func.coalesce(fresh.c.reason, literal("received")))
+    replies = moves("1", "reply", literal(states.PENDING), literal("task ") + fresh.c.state)
+    both = sa.union_all(tasks, replies.where(fresh.c.reason.is_not(None))).subquery("both")
+    return sa.select(*list(both.c)[2:]).order_by(both.c.step, both.c.ord)

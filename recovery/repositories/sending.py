@@ -1,0 +1,132 @@
+"""Storing what became of many deliveries in one transaction, each with a verdict of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from recovery import states
+from recovery.accepting import checked_int, safe_text
+from recovery.backend import rows
+from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
+from recovery.messages import Delivery, Settlement, Verdict
+from recovery.repositories import leases
+from recovery.repositories.holding import settle_statement
+from recovery.settings import Settings
+
+if TYPE_CHECKING:
+    from recovery.repositories.outbox import OutboxRepository
+
+BATCH_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A delivery and what became of it, with the wait before it is sent again."""
+
+    delivery: Delivery
+    delivered: bool
+    permanent: bool
+    said: str | None
+    wait_seconds: float
+
+
+Asked: TypeAlias = Sent | RecoveryError
+Numbered: TypeAlias = tuple[int, Sent]
+
+
+def asked(items: Iterable[Settlement], settings: Settings) -> list[Asked]:
+    """The items, checked; for one that breaks a rule its error."""
+    found: list[Asked] = []
+    for item in items:
+        if len(found) == BATCH_MAX:
+            raise InvalidEnvelope(f"a batch has at most {BATCH_MAX} items.", field="items", limit=BATCH_MAX)
+        try:
+            found.append(_checked(item, settings))
+        except RecoveryError as error:
+            found.append(error)
+    return found
+
+
+def _checked(item: Settlement, settings: Settings) -> Sent:
+    if type(item) is not Settlement:
+        raise InvalidEnvelope("a Settlement is wanted.", field="items")
+    delivery = item.delivery
+    if type(delivery) is not Delivery:
+        raise refusal(delivery)
+    checked_int(delivery.attempt, "delivery", 0, 2**31 - 1)
+    delivered = bool(item.delivered)
+    said = None if delivered else safe_text("no reason given" if item.error is None else item.error)
+    wait = 0.0 if delivered else settings.delivery_wait_seconds(delivery.attempt)
+    return Sent(delivery, delivered, bool(item.permanent), said, wait)
+
+
+def settle_all(room: OutboxRepository, items: Sequence[Asked]) -> list[Verdict]:
+    """A verdict for each item, in order. What was refused before it got here keeps its error."""
+    verdicts = {index: Verdict("", None, item) for index, item in enumerate(items) if isinstance(item, RecoveryError)}
+    for several in _rounds([(index, item) for index, item in enumerate(items) if isinstance(item, Sent)]):
+        composed = [one for one in several if room.backend.composes and leases.is_sendable(one[1].delivery)]
+        verdicts |= _composed(room, composed) if composed else {}
+        verdicts |= {index: _one(room, item) for index, item in several if (index, item) not in composed}
+    return [verdicts[index] for index in range(len(items))]
+
+
+def _rounds(items: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+    while items:
+        first: dict[str, Numbered] = {}
+        later = [one for one in items if first.setdefault(one[1].delivery.reply_id, one) is not one]
+        yield list(first.values())
+        items = later
+
+
+def _one(room: OutboxRepository, item: Sent) -> Verdict:
+    delivery = item.delivery
+    row = leases.lock(room.connection, room.leased, delivery.reply_id)
+    now = room.now()
+    error = leases.broken(row, room.leased, delivery.reply_id, delivery.owner, delivery.fence, now)
+    if error is not None:
+        return Verdict(delivery.reply_id, None, error)
+    return Verdict(delivery.reply_id, _moved(room, row, item, now))
+
+
+def _moved(room: OutboxRepository, row: Any, item: Sent, now: float) -> str:
+    if item.delivered:
+        return room.move([row], now, states.SENT, "receipt stored", {"last_error": None})
+    said = str(item.said)
+    if item.permanent or row.attempts >= row.max_attempts:
+        return room.move([row], now, states.DEAD, said, {"last_error": said})
+    return room.move([row], now, states.PENDING, said, {"last_error": said}, now + item.wait_seconds)
+
+
+def _composed(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
+    sent = [item for _, item in items]
+    values: dict[str, Any] = {
+        "p_key": [item.delivery.reply_id for item in sent],
+        "p_owner": [item.delivery.owner for item in sent],
+        "p_fence": [item.delivery.fence for item in sent],
+        "p_delivered": [item.delivered for item in sent],
+        "p_permanent": [item.permanent for item in sent],
+        "p_said": [item.said for item in sent],
+        "p_wait_seconds": [item.wait_seconds for item in sent],
+    }
+    arguments = (room.tables, room.leased, room.settings.clock is None, room.backend)
+    found = rows(room.connection, settle_statement, arguments, values | room.hand_time())
+    by_order = {row.ord: row for row in found}
+    return {index: _verdict(room, item, by_order.get(order)) for order, (index, item) in enumerate(items, 1)}
+
+
+def _verdict(room: OutboxRepository, item: Sent, row: Any) -> Verdict:
+    delivery = item.delivery
+    if row is not None and row.moved:
+        return Verdict(delivery.reply_id, row.target)
+    named = (delivery.reply_id, delivery.owner, delivery.fence)
+    error = leases.broken(row, room.leased, *named, 0.0 if row is None else row.read_at)
+    if error is None:
+        raise StatementFailed("a reply that its delivery still owns was not settled; the transaction was rolled back.")
+    return Verdict(delivery.reply_id, None, error)
+
+
+def refusal(item: object) -> InvalidEnvelope:
+    """For something that is no delivery."""
+    return InvalidEnvelope("a Delivery is wanted, as claim_reply returned it.", field="delivery")
