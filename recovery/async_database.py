@@ -35,6 +35,7 @@ class AsyncDatabase:
         self.engine = engine
         prepared(engine.sync_engine if isinstance(engine, AsyncEngine) else engine)
         self._transactions, self._caller = through.transactions(engine, self.settings)
+        self.quiet = through.quiet(engine)
         self._owned = False
         self._checked = False
 

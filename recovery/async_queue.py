@@ -28,14 +28,15 @@ class AsyncVerbs:
     """Every verb that is one transaction, for asyncio."""
 
     settings: Settings
+    quiet: set[object] | None = None
 
     async def run(self, work: Work[R], kind: Kind) -> R:
         raise NotImplementedError
 
     receive = async_verb(InboxRepository, InboxRepository.receive, REPEATABLE)
     receive_all = async_verb(InboxRepository, InboxRepository.receive_all, REPEATABLE)
-    claim = async_verb(TaskRepository, TaskRepository.claim)
-    claim_batch = async_verb(TaskRepository, TaskRepository.claim_batch)
+    claim = async_verb(TaskRepository, TaskRepository.claim, look=TaskRepository.has_work)
+    claim_batch = async_verb(TaskRepository, TaskRepository.claim_batch, look=TaskRepository.has_work_for)
     renew = async_verb(TaskRepository, TaskRepository.renew, REPEATABLE)
     finish = async_verb(TaskRepository, TaskRepository.finish, REPEATABLE)
     finish_batch = async_verb(TaskRepository, TaskRepository.finish_batch, REPEATABLE)
@@ -44,8 +45,10 @@ class AsyncVerbs:
     release = async_verb(TaskRepository, TaskRepository.release)
     cancel = async_verb(TaskRepository, TaskRepository.cancel)
     task = async_verb(TaskRepository, TaskRepository.task, READ)
-    claim_reply = async_verb(OutboxRepository, OutboxRepository.claim_reply)
-    claim_reply_batch = async_verb(OutboxRepository, OutboxRepository.claim_reply_batch)
+    claim_reply = async_verb(OutboxRepository, OutboxRepository.claim_reply, look=OutboxRepository.has_work)
+    claim_reply_batch = async_verb(
+        OutboxRepository, OutboxRepository.claim_reply_batch, look=OutboxRepository.has_work_for
+    )
     renew_reply = async_verb(OutboxRepository, OutboxRepository.renew_reply, REPEATABLE)
     settle = async_verb(OutboxRepository, OutboxRepository.settle)
     settle_batch = async_verb(OutboxRepository, OutboxRepository.settle_batch)
@@ -125,6 +128,7 @@ class AsyncSession(AsyncLoops):
     ) -> None:
         self.settings = settings
         self._engine, self._held, self._caller = engine, held, caller
+        self.quiet = through.quiet(engine)
 
     async def run(self, work: Work[R], kind: Kind) -> R:
         return await self._caller.call(self._held.run, work, kind)

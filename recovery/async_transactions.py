@@ -93,6 +93,12 @@ def transactions(engine: AsyncEngine | sa.Engine, settings: Settings) -> tuple[T
     return Transactions(engine, settings.bounds), InThreads()
 
 
+def quiet(engine: AsyncEngine | sa.Engine) -> set[object] | None:
+    """Where verbs that found nothing are noted, if the backend has one writer at a time."""
+    found = backend.of(engine.sync_engine if isinstance(engine, AsyncEngine) else engine)
+    return set() if found.one_writer else None
+
+
 def async_connection(engine: AsyncEngine | sa.Engine, held: HeldTransactions) -> AsyncConnection:
     """The held connection as its owner may use it. Only where connections are asynchronous."""
     if not isinstance(engine, AsyncEngine):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
@@ -53,13 +54,22 @@ def read(connection: sa.Connection, clock: ManualClock | None) -> float:
     return float(backend.rows(connection, _server, (backend.of(connection),), {})[0].now)
 
 
-def expression(at: backend.Backend, clock: ManualClock | None) -> sa.ColumnElement[float]:
-    """The time inside a statement: the server's clock where it has one, else the parameter `p_now`.
+Hand: TypeAlias = Literal["server", "hand"]
+"""Who tells the time inside a statement: the database's server, or a parameter `p_now`."""
+
+
+def by(at: backend.Backend, clock: ManualClock | None) -> Hand:
+    """Who tells the time inside a statement for this backend and clock."""
+    return "server" if clock is None and at.clock is not None else "hand"
+
+
+def expression(at: backend.Backend, hand: Hand) -> sa.ColumnElement[float]:
+    """The time inside a statement.
 
     On a server it is evaluated where it stands: inside RETURNING, or above the rows that it depends on, that is after
     they were locked.
     """
-    return at.clock if clock is None and at.clock is not None else backend.param("now")
+    return at.clock if hand == "server" and at.clock is not None else backend.param("now")
 
 
 def _server(at: backend.Backend) -> sa.Select[tuple[float]]:

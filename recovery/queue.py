@@ -29,6 +29,7 @@ class Verbs:
     """Every verb that is one transaction."""
 
     settings: Settings
+    quiet: set[object] | None = None
     _runner: Runner
 
     def run(self, work: Work[R], kind: Kind) -> R:
@@ -36,8 +37,8 @@ class Verbs:
 
     receive = verb(InboxRepository, InboxRepository.receive, REPEATABLE)
     receive_all = verb(InboxRepository, InboxRepository.receive_all, REPEATABLE)
-    claim = verb(TaskRepository, TaskRepository.claim)
-    claim_batch = verb(TaskRepository, TaskRepository.claim_batch)
+    claim = verb(TaskRepository, TaskRepository.claim, look=TaskRepository.has_work)
+    claim_batch = verb(TaskRepository, TaskRepository.claim_batch, look=TaskRepository.has_work_for)
     renew = verb(TaskRepository, TaskRepository.renew, REPEATABLE)
     finish = verb(TaskRepository, TaskRepository.finish, REPEATABLE)
     finish_batch = verb(TaskRepository, TaskRepository.finish_batch, REPEATABLE)
@@ -46,8 +47,8 @@ class Verbs:
     release = verb(TaskRepository, TaskRepository.release)
     cancel = verb(TaskRepository, TaskRepository.cancel)
     task = verb(TaskRepository, TaskRepository.task, READ)
-    claim_reply = verb(OutboxRepository, OutboxRepository.claim_reply)
-    claim_reply_batch = verb(OutboxRepository, OutboxRepository.claim_reply_batch)
+    claim_reply = verb(OutboxRepository, OutboxRepository.claim_reply, look=OutboxRepository.has_work)
+    claim_reply_batch = verb(OutboxRepository, OutboxRepository.claim_reply_batch, look=OutboxRepository.has_work_for)
     renew_reply = verb(OutboxRepository, OutboxRepository.renew_reply, REPEATABLE)
     settle = verb(OutboxRepository, OutboxRepository.settle)
     settle_batch = verb(OutboxRepository, OutboxRepository.settle_batch)
@@ -109,6 +110,7 @@ class Queue(Loops):
         self.engine = prepared(engine)
         self._runner = self._transactions = Transactions(engine, self.settings.bounds)
         self._owned = False
+        self.quiet = _quiet(engine)
         self.run(lambda connection: check(connection, self.settings.tables), READ)
 
     @classmethod
@@ -158,6 +160,7 @@ class Session(Loops):
     def __init__(self, settings: Settings, held: HeldTransactions) -> None:
         self.settings = settings
         self._runner = self._held = held
+        self.quiet = _quiet(held.engine)
 
     def connection(self) -> sa.Connection:
         """The held connection, for `queue.on(connection)` in a transaction of the caller's own."""
@@ -182,6 +185,10 @@ class Bound(Verbs):
         savepoints = Savepoints(connection, settings.tables.fence_floor)
         savepoints.check_level()
         self._runner = savepoints
+
+
+def _quiet(engine: sa.Engine) -> set[object] | None:
+    return set() if backend.of(engine).one_writer else None
 
 
 def _driven(steps: Steps[R], run: Callable[[Work[Any], Kind], Any]) -> R:

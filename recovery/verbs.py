@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from recovery.repositories.base import Repository
 from recovery.repositories.settling import SettlingFailed
 from recovery.settings import Settings
-from recovery.transactions import WRITE, Kind, Work
+from recovery.transactions import READ, WRITE, Kind, Work
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -19,9 +19,15 @@ Room = TypeVar("Room", bound=Repository)
 
 
 class Door(Protocol):
-    """Where verbs are called: it has settings, and runs work in a transaction."""
+    """Where verbs are called: it has settings, and runs work in a transaction.
+
+    `quiet` are the verbs that found nothing the last time they were called here. Such a one first looks, by reading
+    only, whether there is anything to do: a poller of an idle queue then never takes the one write lock. None where
+    writers do not exclude each other.
+    """
 
     settings: Settings
+    quiet: set[object] | None
 
     def run(self, work: Work[R], kind: Kind) -> R: ...
 
@@ -30,46 +36,84 @@ class AsyncDoor(Protocol):
     """The same for asyncio."""
 
     settings: Settings
+    quiet: set[object] | None
 
     async def run(self, work: Work[R], kind: Kind) -> R: ...
 
 
 def verb(
-    room: type[Room], body: Callable[Concatenate[Room, P], R], kind: Kind = WRITE
+    room: type[Room],
+    body: Callable[Concatenate[Room, P], R],
+    kind: Kind = WRITE,
+    look: Callable[..., bool] | None = None,
 ) -> Callable[Concatenate[Any, P], R]:
-    """A method that runs `body` in one transaction, and once more without settling where settling failed."""
+    """A method that runs `body` in one transaction, and once more without settling where settling failed.
+
+    `look` takes the same arguments and says whether `body` would find anything; see `Door.quiet`.
+    """
 
     @functools.wraps(body)
     def call(door: Door, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        quiet = look is not None and door.quiet and body in door.quiet
+        if quiet and not door.run(_work(door.settings, room, look, args, _asked(kwargs)), READ):
+            return _nothing(body)
         try:
-            return door.run(_work(door.settings, room, body, args, kwargs), kind)
+            answer = door.run(_work(door.settings, room, body, args, kwargs), kind)
         except SettlingFailed:
-            return door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
+            answer = door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
+        if look is not None and door.quiet is not None:
+            _note(door.quiet, body, answer)
+        return answer
 
     return call
 
 
 def async_verb(
-    room: type[Room], body: Callable[Concatenate[Room, P], R], kind: Kind = WRITE
+    room: type[Room],
+    body: Callable[Concatenate[Room, P], R],
+    kind: Kind = WRITE,
+    look: Callable[..., bool] | None = None,
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """A coroutine method that runs the same `body` in the same way."""
 
     @functools.wraps(body)
     async def call(door: AsyncDoor, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        quiet = look is not None and door.quiet and body in door.quiet
+        if quiet and not await door.run(_work(door.settings, room, look, args, _asked(kwargs)), READ):
+            return _nothing(body)
         try:
-            return await door.run(_work(door.settings, room, body, args, kwargs), kind)
+            answer = await door.run(_work(door.settings, room, body, args, kwargs), kind)
         except SettlingFailed:
-            return await door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
+            answer = await door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
+        if look is not None and door.quiet is not None:
+            _note(door.quiet, body, answer)
+        return answer
 
     return call
 
 
+def _asked(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name != "settle"}
+
+
+def _nothing(body: Callable[..., R]) -> R:
+    """What a verb that takes work answers where there is none."""
+    nothing: Any = [] if body.__name__.endswith("_batch") else None
+    answer: R = nothing
+    return answer
+
+
+def _note(quiet: set[object], body: object, answer: object) -> None:
+    (quiet.discard if answer else quiet.add)(body)
+
+
 def _work(
-    settings: Settings, room: type[Room], body: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    settings: Settings, room: type[Room], body: Callable[..., R] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Work[R]:
     kept: dict[str, Any] = {}
 
     def work(connection: sa.Connection) -> R:
+        assert body is not None
         return body(room(connection, settings, kept), *args, **kwargs)
 
     return work

@@ -62,7 +62,8 @@ class Backend(Protocol):
     """One database system. `name` is for people, `clock` the server's clock or None where this process has it.
 
     `needs_preparing` tells whether a caller's transaction is only safe on an engine that we prepared, `composes`
-    whether one statement can take arrays and change several tables, so that a verb is one statement.
+    whether one statement can take arrays and change several tables, so that a verb is one statement, `one_writer`
+    whether only one transaction at a time can write.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Backend(Protocol):
     needs_preparing: bool
     in_threads: bool
     composes: bool
+    one_writer: bool
 
     def checked_url(self, url: sa.URL) -> sa.URL:
         """The URL with the driver named. Raises Misconfigured for another driver or an in-memory database."""

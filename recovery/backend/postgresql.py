@@ -45,6 +45,7 @@ class PostgreSQL:
 
     needs_preparing = False
     composes = True
+    one_writer = False
     in_threads = False
 
     def checked_url(self, url: sa.URL) -> sa.URL:

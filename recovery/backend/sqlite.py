@@ -53,6 +53,7 @@ class SQLite:
 
     needs_preparing = True
     composes = False
+    one_writer = True
     in_threads = True
 
     def checked_url(self, url: sa.URL) -> sa.URL:

@@ -27,7 +27,8 @@ class Statement:
 
     def __init__(self, element: Any, dialect: Dialect) -> None:
         # Both drivers take values by name, and then one that stands in ten places is handed over once.
-        named = dialect if dialect.paramstyle == "pyformat" else type(dialect)(paramstyle="named")
+        kind: Any = type(dialect)
+        named = dialect if dialect.paramstyle == "pyformat" else kind(paramstyle="named")
         compiled = element.compile(dialect=named)
         self.text = str(compiled)
         self._constants = {name: value for name, value in compiled.params.items() if not name.startswith("p_")}
@@ -42,7 +43,7 @@ class Statement:
 _statements: dict[tuple[Hashable, ...], Statement] = {}
 
 
-def statement(connection: sa.Connection, build: Build, *arguments: Hashable) -> Statement:
+def statement(connection: sa.Connection, build: Build, *arguments: Any) -> Statement:
     """What `build(*arguments)` says in this connection's dialect; built once."""
     dialect = connection.dialect
     key = (dialect.name, dialect.paramstyle, build, arguments)
@@ -52,14 +53,14 @@ def statement(connection: sa.Connection, build: Build, *arguments: Hashable) -> 
     return found
 
 
-def rows(connection: sa.Connection, build: Build, arguments: tuple[Hashable, ...], values: Values) -> list[Any]:
+def rows(connection: sa.Connection, build: Build, arguments: tuple[Any, ...], values: Values) -> list[Any]:
     """Run a statement that returns rows, and return all of them as named tuples."""
     known = statement(connection, build, *arguments)
     cursor = run(connection, known.text, known.given(values))
     return [known.row._make(row) for row in cursor.fetchall()]
 
 
-def change(connection: sa.Connection, build: Build, arguments: tuple[Hashable, ...], *values: Values) -> int:
+def change(connection: sa.Connection, build: Build, arguments: tuple[Any, ...], *values: Values) -> int:
     """Run a statement that returns none, once for each of `values`, and return how many rows it touched in all."""
     known = statement(connection, build, *arguments)
     if len(values) == 1:

@@ -28,9 +28,14 @@ class Repository:
         self.tables = self.settings.tables
         self.backend = backend.of(connection)
 
+    @property
+    def hand(self) -> clock.Hand:
+        """Who tells the time inside a statement."""
+        return clock.by(self.backend, self.settings.clock)
+
     def hand_time(self) -> dict[str, float]:
-        """The parameter `p_now` of a statement that cannot read the server's clock, because it is set by hand."""
-        return {} if self.settings.clock is None else {"p_now": clock.read(self.connection, self.settings.clock)}
+        """The parameter `p_now` of a statement that does not read the server's clock."""
+        return {} if self.hand == "server" else {"p_now": clock.read(self.connection, self.settings.clock)}
 
     def now(self) -> float:
         """The time in seconds since the epoch, read now: after whatever was locked before."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
 
@@ -29,6 +29,7 @@ PRIORITIES: Final = tuple(range(9, -1, -1))
 """Higher is first."""
 LONG_AGO: Final = -float(2**53)
 Row: TypeAlias = Any
+Several: TypeAlias = Literal["one", "several"]
 Settle: TypeAlias = Callable[[float], object]
 """Settles what is due at a time, in seconds since the epoch."""
 
@@ -41,6 +42,11 @@ class Ask:
     limit: int
     lease_seconds: float
     queues: tuple[str, ...] = ()
+
+    @property
+    def several(self) -> Several:
+        """Whether rows of several queues have to be merged."""
+        return "several" if len(self.queues) > 1 else "one"
 
 
 @dataclass(slots=True)
@@ -56,6 +62,11 @@ class Marks:
     probes: dict[tuple[str, int], float] = field(default_factory=dict)
     looked_until: float = LONG_AGO
     whole_at: float = 0.0
+
+    @property
+    def are_none(self) -> bool:
+        """Whether the next look is at the whole."""
+        return not self.probes and self.looked_until == LONG_AGO
 
     def forget_in_time(self) -> None:
         """Look at the whole again once a second."""
@@ -128,8 +139,18 @@ def _something_over(
     for column in ("lease_until",) if leased.deadline is None else ("lease_until", "deadline"):
         over = is_over(leased, column, now)
         behind = sa.true() if since is None else leased.table.c[column] >= since
-        found.append(sa.exists(sa.select(sa.literal_column("1")).select_from(leased.table).where(over, behind)))
+        one = sa.select(sa.literal_column("1")).select_from(leased.table).where(over, behind)
+        found.append(_is_any(one.order_by(leased.table.c[column]).limit(sa.literal_column("1"))))
     return sa.or_(*found)
+
+
+def _is_any(first: sa.Select[Any]) -> sa.ColumnElement[bool]:
+    """Whether a look that stops at its first row found one.
+
+    No EXISTS: PostgreSQL leaves the order out of that, and where its statistics say that most rows are due, as old
+    ones do of every time that was still to come, it reads the table from its beginning to meet the first of them.
+    """
+    return first.scalar_subquery().is_not(None)
 
 
 def anything(connection: sa.Connection, leased: Leased, queues: tuple[str, ...], hand: ManualClock | None) -> bool:
@@ -140,7 +161,7 @@ def anything(connection: sa.Connection, leased: Leased, queues: tuple[str, ...],
 
 
 def _anything(leased: Leased, queues: int) -> sa.Select[Any]:
-    waiting = sa.exists(_probes(leased, queues, param("now")))
+    waiting = _is_any(_probes(leased, queues, param("now")))
     return sa.select(sa.or_(_something_over(leased, param("now")), waiting).label("found"))
 
 
@@ -184,7 +205,9 @@ def _probes(leased: Leased, queues: int, now: sa.ColumnElement[float]) -> sa.Sel
     order = (table.c.priority, table.c.available_at, table.c.arrival) if queues > 1 else ()
     one = _waiting(leased, now, [leased.key, *order])
     probes = [
-        one.where(table.c.queue == param(f"queue_{index}", sa.Text()), table.c.priority == sa.literal_column(str(number)))
+        one.where(
+            table.c.queue == param(f"queue_{index}", sa.Text()), table.c.priority == sa.literal_column(str(number))
+        )
         for number in PRIORITIES
         for index in range(queues)
     ]
@@ -224,36 +247,44 @@ def follow_up(
     settle: Settle | None,
     sent: Sent,
 ) -> list[Row]:
-    """Settle and take after all where something was due; look at the whole where a look from the marks found nothing."""
-    marks = marks_of(connection, leased)
+    """Settle and take after all where something was due; where the marks hid everything, look at the whole."""
+    marks = _kept_marks(connection, leased)
     taken = sent.taken
     if sent.due and settle is not None:
         with settling(of(connection)):
             settle(sent.now)
         marks.forget()
         taken = _send(connection, leased, ask, hand, look=False).taken
-    else:
+    elif not taken and not marks.are_none:
+        marks.forget()
+        return _composed(connection, leased, ask, hand, settle)
+    elif taken and settle is not None:
         marks.looked_until = sent.now
-        if not taken and marks.probes:
-            marks.forget()
-            taken = _send(connection, leased, ask, hand, look=False).taken
     for row in taken:
         marks.probes[getattr(row, "queue", ""), getattr(row, "priority", 0)] = row.available_at - MARGIN_SECONDS
     return taken
 
 
 def marks_of(connection: sa.Connection, leased: Leased) -> Marks:
-    """How far this connection has looked into this table."""
-    marks: Marks = connection.info.setdefault(("recovery.marks", leased), Marks())
+    """How far this connection has looked into this table, for a look that is about to be sent."""
+    marks = _kept_marks(connection, leased)
     marks.forget_in_time()
+    return marks
+
+
+def _kept_marks(connection: sa.Connection, leased: Leased) -> Marks:
+    # As they were sent: forgotten now, the marks of this answer would take the place of the look at the whole.
+    marks: Marks = connection.info.setdefault(("recovery.marks", leased), Marks())
     return marks
 
 
 def _send(connection: sa.Connection, leased: Leased, ask: Ask, hand: ManualClock | None, *, look: bool) -> Sent:
     values = claim_values(ask, marks_of(connection, leased), look=look)
-    if hand is not None:
+    at = of(connection)
+    who = clock.by(at, hand)
+    if who == "hand":
         values["p_now"] = clock.read(connection, hand)
-    found = rows(connection, _claim_statement, (leased, len(ask.queues) > 1, hand is None, of(connection)), values)
+    found = rows(connection, _claim_statement, (leased, ask.several, who, at), values)
     return Sent([row for row in found if row.fence is not None], found[0].read_at, found[0].due)
 
 
@@ -276,10 +307,9 @@ def claim_values(ask: Ask, marks: Marks, *, look: bool) -> dict[str, Any]:
     }
 
 
-def _claim_statement(leased: Leased, merged: bool, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001
-    now = at.clock if served and at.clock is not None else param("now")
-    reading = sa.select(now.label("read_at")).cte("reading")
-    part = claim_part(leased, reading, merged=merged)
+def _claim_statement(leased: Leased, several: Several, hand: clock.Hand, at: Backend) -> sa.Select[Any]:
+    reading = sa.select(clock.expression(at, hand).label("read_at")).cte("reading")
+    part = claim_part(leased, reading, several)
     whole = sa.select(part.seen, part.taken).select_from(part.seen.outerjoin(part.taken, sa.true()))
     return whole.order_by(*part.order).add_cte(part.noted)
 
@@ -298,9 +328,9 @@ class ClaimPart:
 
 
 def claim_part(
-    leased: Leased, reading: sa.CTE, *, merged: bool, only_if: Any = None, journal_name: str = "noted"
+    leased: Leased, reading: sa.CTE, several: Several, only_if: Any = None, journal_name: str = "noted"
 ) -> ClaimPart:
-    """The parts of a claim. `reading` has the time as `read_at`; `merged` where several queues are asked.
+    """The parts of a claim. `reading` has the time as `read_at`.
 
     Rows are taken only where nothing is due to be settled, and only if `only_if` holds.
     """
@@ -309,7 +339,7 @@ def claim_part(
     seen = sa.select(reading.c.read_at, due.label("due")).cte("seen")
     now = sa.select(seen.c.read_at).scalar_subquery()
     go = sa.select(sa.not_(seen.c.due)).scalar_subquery()
-    picked = _picked(leased, merged, now, [go] if only_if is None else [go, only_if])
+    picked = _picked(leased, several, now, [go] if only_if is None else [go, only_if])
     chosen = sa.func.array(picked.scalar_subquery(), type_=sa.ARRAY(sa.Text()))
     hold = _held(leased, {"lease_until": now + param("lease_seconds")}).where(leased.key == sa.any_(chosen))
     taken = hold.returning(*_returned(leased)).cte("taken")
@@ -320,7 +350,7 @@ def claim_part(
     return ClaimPart(seen, taken, noted(leased.journal, source, journal_name), order)
 
 
-def _picked(leased: Leased, merged: bool, now: Any, conditions: Sequence[Any]) -> sa.Select[Any]:  # noqa: FBT001
+def _picked(leased: Leased, several: Several, now: Any, conditions: Sequence[Any]) -> sa.Select[Any]:
     table = leased.table
     if "queue" not in table.c:
         one = _waiting(leased, now, [leased.key]).where(table.c.available_at >= param("begin"), *conditions)
@@ -335,6 +365,6 @@ def _picked(leased: Leased, merged: bool, now: Any, conditions: Sequence[Any]) -
         .lateral("first")
     )
     chosen = sa.select(inner.c[leased.key.name]).select_from(probe.join(inner, sa.true())).where(*conditions)
-    if merged:
+    if several == "several":
         chosen = chosen.order_by(inner.c.priority.desc(), inner.c.available_at, inner.c.arrival)
     return chosen.limit(param("limit", sa.Integer()))

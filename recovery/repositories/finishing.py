@@ -100,7 +100,7 @@ def finish_values(room: TaskRepository, items: Sequence[Finish]) -> dict[str, An
 
 
 def _composed(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
-    arguments = (room.tables, room.leased, room.settings.clock is None, room.backend)
+    arguments = (room.tables, room.leased, room.hand, room.backend)
     found = rows(room.connection, finish_statement, arguments, finish_values(room, [item for _, item in items]))
     by_order = {row.ord: row for row in found}
     return {index: verdict(room, item, by_order.get(order)) for order, (index, item) in enumerate(items, 1)}
@@ -111,13 +111,15 @@ def verdict(room: TaskRepository, item: Finish, row: Any) -> Verdict:
     claim = item.claim
     if row is not None and (row.moved or (row.state == states.DONE and row.again)):
         return Verdict(claim.task_id, states.DONE)
-    error = leases.broken(row, room.leased, claim.task_id, claim.owner, claim.fence, 0.0 if row is None else row.read_at)
+    error = leases.broken(
+        row, room.leased, claim.task_id, claim.owner, claim.fence, 0.0 if row is None else row.read_at
+    )
     if error is None:
         raise StatementFailed("a task that its claim still owns was not ended; the transaction was rolled back.")
     return Verdict(claim.task_id, None, error)
 
 
-def refusal(item: object) -> InvalidEnvelope:
+def refusal() -> InvalidEnvelope:
     """For something that is no claim."""
     return InvalidEnvelope("a Claim is wanted, as claim returned it.", field="claim")
 
@@ -130,7 +132,7 @@ def finish_and_take(
         return _then_take(room, finish_all(room, [item])[0], ask, settle)
     marks = claiming.marks_of(room.connection, room.leased)
     values = finish_values(room, [item]) | claiming.claim_values(ask, marks, look=settle is not None)
-    arguments = (room.tables, room.leased, len(ask.queues) > 1, room.settings.clock is None, room.backend)
+    arguments = (room.tables, room.leased, ask.several, room.hand, room.backend)
     found = rows(room.connection, finish_and_claim_statement, arguments, values)
     said = verdict(room, item, found[0] if found else None)
     if said.error is not None:

@@ -8,14 +8,13 @@ claim still owns them. What is not among `held` is not touched, and the answer t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
-from recovery import states
+from recovery import clock, states
 from recovery.backend import Backend, param, unnested
-from recovery.repositories.claiming import ClaimPart, claim_part
+from recovery.repositories.claiming import Several, claim_part
 from recovery.repositories.journal import noted
 from recovery.repositories.leases import Leased, literal
 from recovery.schema import Tables
@@ -57,7 +56,7 @@ def held_part(leased: Leased, given: sa.TableValuedAlias, now: sa.ColumnElement[
     return Held(locked, reading, held)
 
 
-def _answer(leased: Leased, parts: Held, moved: sa.CTE, *more: Any) -> sa.Select[Any]:
+def _answer(parts: Held, moved: sa.CTE, *more: Any) -> sa.Select[Any]:
     """One row for each row that was found: what it was, when, and whether it was moved."""
     locked = parts.locked
     plain = [c.label(c.name.removeprefix("row_")) for c in locked.c if c.name.startswith("row_")]
@@ -66,16 +65,16 @@ def _answer(leased: Leased, parts: Held, moved: sa.CTE, *more: Any) -> sa.Select
     return sa.select(*columns).select_from(joined)
 
 
-@cache
-def _finish(tables: Tables, leased: Leased, served: bool, at: Backend) -> tuple[Held, sa.CTE, sa.CTE, sa.CTE]:  # noqa: FBT001
+def _finish(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> tuple[Held, sa.CTE, sa.CTE, sa.CTE]:
     text, whole = sa.Text(), sa.BigInteger()
     given = unnested("given", key=text, owner=text, fence=whole, result=text, reply_id=text, reply=text)
-    now = at.clock if served and at.clock is not None else param("now")
     tasks, outbox = tables.tasks, tables.outbox
     # A worker whose answer was lost asks again.
-    again = sa.and_(tasks.c.fence == given.c.fence, tasks.c.last_owner == given.c.owner, tasks.c.result == given.c.result)
+    again = sa.and_(
+        tasks.c.fence == given.c.fence, tasks.c.last_owner == given.c.owner, tasks.c.result == given.c.result
+    )
     more = (given.c.result, given.c.reply_id, given.c.reply, again.label("row_again"))
-    parts = held_part(leased, given, now, *more)
+    parts = held_part(leased, given, clock.expression(at, hand), *more)
     held = parts.held
     end = sa.update(tasks).where(tasks.c.task_id == held.c.key, tasks.c.fence == held.c.fence)
     values = {"state": literal(states.DONE), "owner": NOTHING, "lease_until": NOTHING, "result": held.c.result}
@@ -98,7 +97,8 @@ def _finish(tables: Tables, leased: Leased, served: bool, at: Backend) -> tuple[
 
 def _finish_moves(held: sa.CTE) -> sa.Select[Any]:
     """The task's move and the reply's first one, for each task in the order given."""
-    zero, nobody = sa.literal_column("0"), sa.cast(NOTHING, sa.Text())
+    zero: sa.ColumnElement[int] = sa.literal_column("0")
+    nobody = sa.cast(NOTHING, sa.Text())
     steps = sa.func.generate_series(zero, sa.literal_column("1")).table_valued("step", name="steps").render_derived()
     is_task = steps.c.step == zero
 
@@ -119,32 +119,31 @@ def _finish_moves(held: sa.CTE) -> sa.Select[Any]:
     return sa.select(*columns).select_from(held.join(steps, sa.true())).order_by(held.c.ord, steps.c.step)
 
 
-def finish_statement(tables: Tables, leased: Leased, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001
+def finish_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> sa.Select[Any]:
     """Finish many tasks, each claim by itself."""
-    parts, ended, put, moves = _finish(tables, leased, served, at)
-    return _answer(leased, parts, ended).add_cte(put, moves)
+    parts, ended, put, moves = _finish(tables, leased, hand, at)
+    return _answer(parts, ended).add_cte(put, moves)
 
 
 def finish_and_claim_statement(
-    tables: Tables, leased: Leased, merged: bool, served: bool, at: Backend  # noqa: FBT001
+    tables: Tables, leased: Leased, several: Several, hand: clock.Hand, at: Backend
 ) -> sa.Select[Any]:
     """Finish one task, and if that was right, take the next one."""
-    parts, ended, put, moves = _finish(tables, leased, served, at)
+    parts, ended, put, moves = _finish(tables, leased, hand, at)
     finished = sa.exists(sa.select(sa.literal_column("1")).select_from(ended))
-    claim: ClaimPart = claim_part(leased, parts.reading, merged=merged, only_if=finished, journal_name="claim_noted")
-    answer = _answer(leased, parts, ended, claim.seen.c.due)
+    claim = claim_part(leased, parts.reading, several, finished, "claim_noted")
+    answer = _answer(parts, ended, claim.seen.c.due)
     taken = [column.label(f"next_{column.name}") for column in claim.taken.c]
     joined = answer.add_columns(*taken).join(claim.seen, sa.true()).outerjoin(claim.taken, sa.true())
     return joined.add_cte(put, moves, claim.noted)
 
 
-def settle_statement(tables: Tables, leased: Leased, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001
+def settle_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> sa.Select[Any]:
     """Store what became of many deliveries, each by itself."""
     text = sa.Text()
     kinds = {"delivered": sa.Boolean(), "permanent": sa.Boolean(), "said": text, "wait_seconds": sa.Double()}
     given = unnested("given", key=text, owner=text, fence=sa.BigInteger(), **kinds)
-    now = at.clock if served and at.clock is not None else param("now")
-    parts = held_part(leased, given, now, *(given.c[name] for name in kinds))
+    parts = held_part(leased, given, clock.expression(at, hand), *(given.c[name] for name in kinds))
     held, outbox = parts.held, tables.outbox
     spent = sa.or_(held.c.permanent, held.c.row_attempts >= held.c.row_max_attempts)
     again = sa.and_(sa.not_(held.c.delivered), sa.not_(spent))
@@ -169,4 +168,4 @@ def settle_statement(tables: Tables, leased: Leased, served: bool, at: Backend) 
     moves = sa.select(
         held.c.read_at, held.c.row_task_id, literal("reply"), literal(states.SENDING), target, *who, why
     ).order_by(held.c.ord)
-    return _answer(leased, parts, settled, settled.c.target).add_cte(noted(tables.journal, moves))
+    return _answer(parts, settled, settled.c.target).add_cte(noted(tables.journal, moves))

@@ -62,7 +62,9 @@ def leased_tasks(tables: Tables) -> Leased:
 def leased_replies(tables: Tables) -> Leased:
     """Replies, held by dispatchers."""
     outbox = tables.outbox
-    return Leased(outbox, tables.fence_floor, tables.journal, outbox.c.reply_id, states.REPLY_MOVES, states.SENDING, "reply")
+    return Leased(
+        outbox, tables.fence_floor, tables.journal, outbox.c.reply_id, states.REPLY_MOVES, states.SENDING, "reply"
+    )
 
 
 def literal(state: str) -> sa.ColumnElement[str]:

@@ -108,7 +108,7 @@ class OutboxRepository(Repository):
 
     def _hold(self, delivery: Delivery) -> tuple[Any, float]:
         if type(delivery) is not Delivery:
-            raise refusal(delivery)
+            raise refusal()
         named = (delivery.reply_id, delivery.owner, delivery.fence)
         return leases.hold(self.connection, self.leased, *named, self.settings.clock)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from recovery import clock
 from recovery.accepting import checked_text, is_text_key
 from recovery.backend import Backend, change, param, rows
 from recovery.canonical import content_hash
@@ -46,10 +47,8 @@ class ReceiptRepository(Repository):
         """Store the receipt with the mark of its effect; False where it is stored already."""
         mark = content_hash(payload)
         values: dict[str, Any] = {"p_reply_id": reply_id, "p_content_hash": mark, "p_payload": payload}
-        served = self.settings.clock is None and self.backend.clock is not None
-        if not served:
-            values["p_now"] = self.now()
-        if rows(self.connection, _accept, (self.tables, served, self.backend), values):
+        values |= self.hand_time()
+        if rows(self.connection, _accept, (self.tables, self.hand, self.backend), values):
             if not self.backend.composes:
                 marked = {"p_reply_id": reply_id, "p_now": values["p_now"]}
                 change(self.connection, _mark, (self.tables,), marked)
@@ -74,10 +73,10 @@ class ReceiptRepository(Repository):
         return int(self.connection.execute(sa.select(sa.func.count()).select_from(self.tables.effects)).scalar_one())
 
 
-def _accept(tables: Tables, served: bool, at: Backend) -> Any:  # noqa: FBT001 - a cache key
+def _accept(tables: Tables, hand: clock.Hand, at: Backend) -> Any:
     """Store a receipt; where the backend composes, with the mark of its effect."""
     receipts, effects = tables.receipts, tables.effects
-    now = at.clock if served and at.clock is not None else param("now")
+    now = clock.expression(at, hand)
     given = {name: param(name, sa.Text()) for name in ("reply_id", "content_hash", "payload")}
     insert = at.insert_new(receipts, "reply_id").values(**given, received_at=now).inline()
     returning = insert.returning(receipts.c.reply_id, receipts.c.received_at)

@@ -7,7 +7,7 @@ what becomes of their tasks at the latest of these times; then tasks, replies of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -24,6 +24,7 @@ from recovery.schema import Tables
 
 ENDED_AT_ONCE = {states.EXPIRED: states.DEADLINE_REACHED, states.HOP_LIMIT: states.HOPS_REACHED}
 """The states of a task that can never be claimed, each with its reason."""
+ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
 
 
 def store(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
@@ -131,14 +132,14 @@ _GIVEN = {
 def _composed(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
     values: dict[str, Any] = {f"p_{name}": [getattr(one, name) for one in admitted] for name in _GIVEN}
     values |= {"p_max_hops": room.settings.max_hops, "p_delivery_attempts": room.settings.delivery_attempts}
-    arguments = (room.tables, room.settings.clock is None, room.backend)
+    arguments = (room.tables, room.hand, room.backend)
     return {row.task_id for row in rows(room.connection, receive_statement, arguments, values | room.hand_time())}
 
 
-def receive_statement(tables: Tables, served: bool, at: Backend) -> sa.Select[Any]:  # noqa: FBT001 - a cache key
+def receive_statement(tables: Tables, hand: clock.Hand, at: Backend) -> sa.Select[Any]:
     """Store many messages; the answer is the ids of those that are new."""
     given = unnested("given", **_GIVEN)
-    now = at.clock if served and at.clock is not None else param("now")
+    now = clock.expression(at, hand)
     inbox, tasks = tables.inbox, tables.tasks
     # In id order, so that two batches with the same messages in another order cannot wait for each other. RETURNING is
     # evaluated after the row is in, however long it waited for another sender of the same one.
@@ -149,8 +150,10 @@ def receive_statement(tables: Tables, served: bool, at: Backend) -> sa.Select[An
     new = insert.returning(inbox.c.task_id, now.label("read_at")).cte("new")
     reading = sa.select(sa.func.max(new.c.read_at).label("read_at")).cte("reading")
     fresh = _fresh(given, new, reading).cte("fresh")
-    zero = sa.literal_column("0")
-    row = {name: fresh.c[name] for name in ("task_id", "queue", "priority", "state", "payload", "deadline", "hops")}
+    zero = ZERO
+    row: dict[str, Any] = {
+        name: fresh.c[name] for name in ("task_id", "queue", "priority", "state", "payload", "deadline", "hops")
+    }
     row |= {"max_attempts": fresh.c.max_attempts, "attempts": zero, "fence": zero, "available_at": fresh.c.read_at}
     ended_at = sa.case((fresh.c.reason.is_not(None), fresh.c.read_at))
     row |= {"received_at": fresh.c.read_at, "reason": fresh.c.reason, "ended_at": ended_at}
@@ -176,12 +179,14 @@ def _replied(tables: Tables, fresh: sa.CTE) -> sa.CTE:
         assert whole.endswith('""}')
         return literal(whole[:-2]) + fresh.c.task_id + literal('"}')
 
-    zero = sa.literal_column("0")
+    zero = ZERO
     row = {
         "reply_id": literal("reply:") + fresh.c.task_id,
         "task_id": fresh.c.task_id,
         "status": fresh.c.state,
-        "payload": sa.case((fresh.c.state == literal(states.EXPIRED), text(states.EXPIRED)), else_=text(states.HOP_LIMIT)),
+        "payload": sa.case(
+            (fresh.c.state == literal(states.EXPIRED), text(states.EXPIRED)), else_=text(states.HOP_LIMIT)
+        ),
         "state": literal(states.PENDING),
         "max_attempts": param("delivery_attempts", sa.BigInteger()),
         "attempts": zero,
@@ -194,7 +199,7 @@ def _replied(tables: Tables, fresh: sa.CTE) -> sa.CTE:
 
 
 def _moves(fresh: sa.CTE) -> sa.Select[Any]:
-    zero, nobody = sa.literal_column("0"), sa.cast(sa.null(), sa.Text())
+    zero, nobody = ZERO, sa.cast(sa.null(), sa.Text())
 
     def moves(step: str, subject: str, target: Any, why: Any) -> sa.Select[Any]:
         common = [fresh.c.ord, sa.literal_column(step).label("step"), fresh.c.read_at, fresh.c.task_id]

@@ -54,7 +54,7 @@ def _checked(item: Settlement, settings: Settings) -> Sent:
         raise InvalidEnvelope("a Settlement is wanted.", field="items")
     delivery = item.delivery
     if type(delivery) is not Delivery:
-        raise refusal(delivery)
+        raise refusal()
     checked_int(delivery.attempt, "delivery", 0, 2**31 - 1)
     delivered = bool(item.delivered)
     said = None if delivered else safe_text("no reason given" if item.error is None else item.error)
@@ -110,7 +110,7 @@ def _composed(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Ve
         "p_said": [item.said for item in sent],
         "p_wait_seconds": [item.wait_seconds for item in sent],
     }
-    arguments = (room.tables, room.leased, room.settings.clock is None, room.backend)
+    arguments = (room.tables, room.leased, room.hand, room.backend)
     found = rows(room.connection, settle_statement, arguments, values | room.hand_time())
     by_order = {row.ord: row for row in found}
     return {index: _verdict(room, item, by_order.get(order)) for order, (index, item) in enumerate(items, 1)}
@@ -127,6 +127,6 @@ def _verdict(room: OutboxRepository, item: Sent, row: Any) -> Verdict:
     return Verdict(delivery.reply_id, None, error)
 
 
-def refusal(item: object) -> InvalidEnvelope:
+def refusal() -> InvalidEnvelope:
     """For something that is no delivery."""
     return InvalidEnvelope("a Delivery is wanted, as claim_reply returned it.", field="delivery")

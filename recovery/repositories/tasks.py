@@ -6,7 +6,7 @@ Every way to end is one path, `_end`: the row, its one reply and the journal, in
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -123,7 +123,7 @@ class TaskRepository(Repository):
 
     def _finish(self, claim: Claim, result: Any) -> Finish:
         if type(claim) is not Claim:
-            raise refusal(claim)
+            raise refusal()
         return Finish(claim, encoded_result(result, self.settings.result_bytes_max))
 
     def _finishes(self, items: Iterable[tuple[Claim, Any]]) -> list[Asked]:
@@ -131,7 +131,8 @@ class TaskRepository(Repository):
         for item in items:
             if len(asked) == BATCH_MAX:
                 raise InvalidEnvelope(f"a batch has at most {BATCH_MAX} items.", field="items", limit=BATCH_MAX)
-            if not isinstance(item, tuple) or len(item) != 2:  # noqa: PLR2004 - a pair
+            pair: object = item
+            if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
                 raise InvalidEnvelope("each item is a pair of a claim and its result.", field="items")
             try:
                 asked.append(self._finish(*item))
@@ -218,7 +219,8 @@ class TaskRepository(Repository):
         if row.state != states.DONE or (row.fence, row.last_owner) != (claim.fence, claim.owner):
             return False
         table = self.tables.tasks
-        return bool(self.connection.execute(sa.select(table.c.result).where(table.c.task_id == row.task_id)).scalar() == text)
+        stored = sa.select(table.c.result).where(table.c.task_id == row.task_id)
+        return bool(self.connection.execute(stored).scalar() == text)
 
     def _expire(self, rows: Sequence[Any], now: float) -> None:
         said = states.DEADLINE_REACHED
