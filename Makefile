@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format test-containers lock wheel clean FORCE
+.PHONY: help setup demo test check format test-containers bench bench-full bench-peers bench-setup lock wheel clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -68,6 +68,23 @@ check: setup ## lint, formatting, types, floors
 format: setup ## format, and mend what can be mended
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# BENCH_OUT is where the reports go; BENCH holds further options, such as BENCH="--url postgresql://… --rounds 9".
+BENCH_OUT := bench-report
+BENCH :=
+
+bench: bench-setup ## measure SQLite and an embedded PostgreSQL in about five minutes; report in bench-report/
+	$(BIN)/python -m benchmarks short --out $(BENCH_OUT) $(BENCH)
+
+bench-full: bench-setup ## measure everything, for hours; the closing table says which bars are met
+	$(BIN)/python -m benchmarks full --out $(BENCH_OUT) $(if $(wildcard $(BENCH_OUT)/peers.json),--peers $(BENCH_OUT)/peers.json) $(BENCH)
+
+bench-peers: setup ## compare with other queues, each in an environment of its own
+	$(BIN)/python -m benchmarks peers --out $(BENCH_OUT) $(BENCH)
+
+# The pictures need matplotlib, which the lock leaves out: it is in a group of its own.
+bench-setup: setup
+	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet 'matplotlib>=3.10'
 
 # Names, versions and hashes for every platform and Python, and no address: whoever installs it uses their own index.
 # The old lock is read first, so that only what must change does; UPGRADE=1 takes the newest of everything.

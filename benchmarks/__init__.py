@@ -1,1 +1,4 @@
-"""Benchmarks: the claim-contention harness comes here; see the open work."""
+"""Benchmarks: how the queue behaves when many workers fight for it, on any database, with every figure reproducible.
+
+Run from a checkout as `python -m benchmarks SCENARIO`, and from an installed package as `recovery bench SCENARIO`.
+"""

@@ -311,25 +311,25 @@ def _claim_statement(leased: Leased, several: Several, hand: clock.Hand, at: Bac
     reading = sa.select(clock.expression(at, hand).label("read_at")).cte("reading")
     part = claim_part(leased, reading, several)
     whole = sa.select(part.seen, part.taken).select_from(part.seen.outerjoin(part.taken, sa.true()))
-    return whole.order_by(*part.order).add_cte(part.noted)
+    moves = sa.select(*part.moves).order_by(*part.order)
+    return whole.order_by(*part.order).add_cte(noted(leased.journal, moves))
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
     """A claim inside a composed statement.
 
-    `seen` is one row (when it was, and whether something is due to be settled), `taken` the rows, `order` theirs.
+    `seen` is one row (when it was, and whether something is due to be settled), `taken` the rows, `moves` what the
+    journal is to say of each, `order` theirs.
     """
 
     seen: sa.CTE
     taken: sa.CTE
-    noted: sa.CTE
+    moves: tuple[Any, ...]
     order: tuple[Any, ...]
 
 
-def claim_part(
-    leased: Leased, reading: sa.CTE, several: Several, only_if: Any = None, journal_name: str = "noted"
-) -> ClaimPart:
+def claim_part(leased: Leased, reading: sa.CTE, several: Several, only_if: Any = None) -> ClaimPart:
     """The parts of a claim. `reading` has the time as `read_at`.
 
     Rows are taken only where nothing is due to be settled, and only if `only_if` holds.
@@ -346,8 +346,7 @@ def claim_part(
     order = (*([taken.c.priority.desc()] if "priority" in taken.c else []), taken.c.available_at, taken.c.arrival)
     who = (taken.c.owner, taken.c.fence, taken.c.attempts)
     moved = (literal(leased.subject), literal(states.PENDING), literal(leased.held))
-    source = sa.select(now, taken.c.task_id, *moved, *who, literal("claimed")).order_by(*order)
-    return ClaimPart(seen, taken, noted(leased.journal, source, journal_name), order)
+    return ClaimPart(seen, taken, (now, taken.c.task_id, *moved, *who, literal("claimed")), order)
 
 
 def _picked(leased: Leased, several: Several, now: Any, conditions: Sequence[Any]) -> sa.Select[Any]:

@@ -40,8 +40,9 @@ def finish_all(room: TaskRepository, asked: Sequence[Asked]) -> list[Verdict]:
         index: Verdict("", None, item) for index, item in enumerate(asked) if isinstance(item, RecoveryError)
     }
     for several in _rounds([(index, item) for index, item in enumerate(asked) if isinstance(item, Finish)]):
-        composed = [one for one in several if room.backend.composes and leases.is_sendable(one[1].claim)]
-        in_steps = [one for one in several if one not in composed] if len(composed) < len(several) else []
+        sendable = {index for index, item in several if room.backend.composes and leases.is_sendable(item.claim)}
+        composed = [one for one in several if one[0] in sendable]
+        in_steps = [one for one in several if one[0] not in sendable]
         verdicts |= _composed(room, composed) if composed else {}
         verdicts |= _in_steps(room, in_steps) if in_steps else {}
     return [verdicts[index] for index in range(len(asked))]
@@ -50,10 +51,16 @@ def finish_all(room: TaskRepository, asked: Sequence[Asked]) -> list[Verdict]:
 def _rounds(items: Sequence[Numbered]) -> Iterator[list[Numbered]]:
     """Split items so that no task stands twice in one round: the second time must see what the first one did."""
     while items:
-        first: dict[str, Numbered] = {}
-        later = [one for one in items if first.setdefault(one[1].claim.task_id, one) is not one]
+        first: dict[str | int, Numbered] = {}
+        later = [one for one in items if first.setdefault(_identity(one), one) is not one]
         yield list(first.values())
         items = later
+
+
+def _identity(one: Numbered) -> str | int:
+    index, item = one
+    # An id that was made up may be anything, also what cannot be a key of a dict; no task has it.
+    return item.claim.task_id if type(item.claim.task_id) is str else index
 
 
 def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:

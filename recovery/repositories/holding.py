@@ -7,6 +7,7 @@ claim still owns them. What is not among `held` is not touched, and the answer t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 from recovery import clock, states
 from recovery.backend import Backend, param, unnested
 from recovery.repositories.claiming import Several, claim_part
-from recovery.repositories.journal import noted
+from recovery.repositories.journal import COLUMNS, noted
 from recovery.repositories.leases import Leased, literal
 from recovery.schema import Tables
 
@@ -65,7 +66,7 @@ def _answer(parts: Held, moved: sa.CTE, *more: Any) -> sa.Select[Any]:
     return sa.select(*columns).select_from(joined)
 
 
-def _finish(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> tuple[Held, sa.CTE, sa.CTE, sa.CTE]:
+def _finish(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> tuple[Held, sa.CTE, sa.CTE, sa.Select[Any]]:
     text, whole = sa.Text(), sa.BigInteger()
     given = unnested("given", key=text, owner=text, fence=whole, result=text, reply_id=text, reply=text)
     tasks, outbox = tables.tasks, tables.outbox
@@ -92,11 +93,11 @@ def _finish(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> tu
         "created_at": held.c.read_at,
     }
     put = sa.insert(outbox).from_select(list(reply), sa.select(*reply.values()).order_by(held.c.ord))
-    return parts, ended, put.inline().cte("put"), noted(tables.journal, _finish_moves(held))
+    return parts, ended, put.inline().cte("put"), _finish_moves(held)
 
 
 def _finish_moves(held: sa.CTE) -> sa.Select[Any]:
-    """The task's move and the reply's first one, for each task in the order given."""
+    """The task's move and the reply's first one, for each task, with the columns that they are ordered by."""
     zero: sa.ColumnElement[int] = sa.literal_column("0")
     nobody = sa.cast(NOTHING, sa.Text())
     steps = sa.func.generate_series(zero, sa.literal_column("1")).table_valued("step", name="steps").render_derived()
@@ -116,13 +117,24 @@ def _finish_moves(held: sa.CTE) -> sa.Select[Any]:
         either(held.c.row_attempts, zero),
         either(literal("finished"), literal("task done")),
     )
-    return sa.select(*columns).select_from(held.join(steps, sa.true())).order_by(held.c.ord, steps.c.step)
+    return _ordered(held.c.ord, steps.c.step, columns).select_from(held.join(steps, sa.true()))
+
+
+def _ordered(ord_: Any, step: Any, columns: Sequence[Any]) -> sa.Select[Any]:
+    named = [column.label(name) for column, name in zip(columns, COLUMNS, strict=True)]
+    return sa.select(ord_.label("ord"), step.label("step"), *named)
+
+
+def _noted(tables: Tables, *moves: sa.Select[Any]) -> sa.CTE:
+    """One INSERT for all moves: of several in one statement nobody promises which comes first."""
+    every = (sa.union_all(*moves) if len(moves) > 1 else moves[0]).subquery("every")
+    return noted(tables.journal, sa.select(*(every.c[name] for name in COLUMNS)).order_by(every.c.ord, every.c.step))
 
 
 def finish_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> sa.Select[Any]:
     """Finish many tasks, each claim by itself."""
     parts, ended, put, moves = _finish(tables, leased, hand, at)
-    return _answer(parts, ended).add_cte(put, moves)
+    return _answer(parts, ended).add_cte(put, _noted(tables, moves))
 
 
 def finish_and_claim_statement(
@@ -131,11 +143,12 @@ def finish_and_claim_statement(
     """Finish one task, and if that was right, take the next one."""
     parts, ended, put, moves = _finish(tables, leased, hand, at)
     finished = sa.exists(sa.select(sa.literal_column("1")).select_from(ended))
-    claim = claim_part(leased, parts.reading, several, finished, "claim_noted")
+    claim = claim_part(leased, parts.reading, several, finished)
     answer = _answer(parts, ended, claim.seen.c.due)
     taken = [column.label(f"next_{column.name}") for column in claim.taken.c]
     joined = answer.add_columns(*taken).join(claim.seen, sa.true()).outerjoin(claim.taken, sa.true())
-    return joined.add_cte(put, moves, claim.noted)
+    after = sa.literal_column("2")  # One task is finished, in steps 0 and 1, and one is taken.
+    return joined.add_cte(put, _noted(tables, moves, _ordered(sa.literal_column("1"), after, claim.moves)))
 
 
 def settle_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> sa.Select[Any]:

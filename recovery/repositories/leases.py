@@ -113,7 +113,7 @@ def broken(row: Row | None, leased: Leased, identity: object, owner: str, fence:
 def _broken(row: Row, leased: Leased, owner: str, fence: int, now: float) -> str | None:
     if row.state != leased.held:
         return f"it is {row.state}"
-    if row.fence != fence:
+    if type(fence) is not int or row.fence != fence:  # True equals 1, and was never handed out.
         return "it was claimed again since"
     if row.owner != owner:
         return "somebody else holds it"

@@ -66,18 +66,25 @@ def settle_all(room: OutboxRepository, items: Sequence[Asked]) -> list[Verdict]:
     """A verdict for each item, in order. What was refused before it got here keeps its error."""
     verdicts = {index: Verdict("", None, item) for index, item in enumerate(items) if isinstance(item, RecoveryError)}
     for several in _rounds([(index, item) for index, item in enumerate(items) if isinstance(item, Sent)]):
-        composed = [one for one in several if room.backend.composes and leases.is_sendable(one[1].delivery)]
+        sendable = {index for index, item in several if room.backend.composes and leases.is_sendable(item.delivery)}
+        composed = [one for one in several if one[0] in sendable]
         verdicts |= _composed(room, composed) if composed else {}
-        verdicts |= {index: _one(room, item) for index, item in several if (index, item) not in composed}
+        verdicts |= {index: _one(room, item) for index, item in several if index not in sendable}
     return [verdicts[index] for index in range(len(items))]
 
 
 def _rounds(items: Sequence[Numbered]) -> Iterator[list[Numbered]]:
     while items:
-        first: dict[str, Numbered] = {}
-        later = [one for one in items if first.setdefault(one[1].delivery.reply_id, one) is not one]
+        first: dict[str | int, Numbered] = {}
+        later = [one for one in items if first.setdefault(_identity(one), one) is not one]
         yield list(first.values())
         items = later
+
+
+def _identity(one: Numbered) -> str | int:
+    index, item = one
+    # An id that was made up may be anything, also what cannot be a key of a dict; no reply has it.
+    return item.delivery.reply_id if type(item.delivery.reply_id) is str else index
 
 
 def _one(room: OutboxRepository, item: Sent) -> Verdict:

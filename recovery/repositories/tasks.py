@@ -218,6 +218,8 @@ class TaskRepository(Repository):
         """Whether a locked row was ended by this very claim with this very result."""
         if row.state != states.DONE or (row.fence, row.last_owner) != (claim.fence, claim.owner):
             return False
+        if type(claim.fence) is not int:
+            return False
         table = self.tables.tasks
         stored = sa.select(table.c.result).where(table.c.task_id == row.task_id)
         return bool(self.connection.execute(stored).scalar() == text)

@@ -1,0 +1,170 @@
+"""Fixtures: tables that stand in one of three states, large enough that a bad plan would cost something."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from benchmarks import filling
+from benchmarks.filling import DEADLINE_SECONDS, FUTURE_SECONDS, Fill, analyse, fill
+from benchmarks.targets import Place
+from recovery import Queue, migrate, open_engine
+from recovery.backend import of
+from recovery.repositories import claiming
+from tests.plans.verbs import LONG_SECONDS, Everything
+
+FINISHED, RUNNING, PENDING, FUTURE = 6_000, 2_000, 6_000, 6_000
+RECEIPTS = 3_000
+FULL, EMPTY, ANOTHER, LONG_AGO = STATISTICS = (
+    "analysed when full",
+    "analysed while empty",
+    "analysed with one row of another kind",
+    "analysed when everything was due",
+)
+MOVED_SECONDS = 60 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A place with an open queue."""
+
+    place: Place
+    queue: Queue
+
+    def session(self) -> Everything:
+        """Every verb on one connection."""
+        return Everything.of(self.queue)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a connection remembers of its last claim is forgotten by nobody's watch, so that counts are exact."""
+    monkeypatch.setattr(claiming, "WHOLE_SECONDS", 1e9)
+
+
+@pytest.fixture(scope="module")
+def url(backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a migrated database that the tests of a module share."""
+    if backend == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('plans')}/plans.db"
+        migrate(url)
+        yield url
+        return
+    server = request.getfixturevalue("postgres_server")
+    url = server.create_database(server.template_database("migrated", migrate))
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+def opened(url: str) -> Iterator[Opened]:
+    """That database, with a queue."""
+    yield from _opened(Place(url, ""))
+
+
+@pytest.fixture(scope="module", params=STATISTICS)
+def large(url: str, request: pytest.FixtureRequest) -> Place:
+    """Tables with many rows of every kind, and statistics of another day."""
+    asked: str = request.param
+    place = Place(url, f"s{STATISTICS.index(asked)}_")
+    migrate(url, table_prefix=place.prefix)
+    _statistics_by_hand(place)
+    if asked == ANOTHER:
+        _fill(place, Fill("done", 1, "first", overrides={"queue": "'another'", "priority": "5"}))
+    if asked in (ANOTHER, EMPTY):
+        analyse(place)
+    _fill(place, *_everything(MOVED_SECONDS if asked == LONG_AGO else 0.0))
+    _run(place, *_receipts(place))
+    if asked in (FULL, LONG_AGO):
+        analyse(place)
+    if asked == LONG_AGO:
+        _run(place, *_later(place))
+    _clean(place)
+    return place
+
+
+@pytest.fixture
+def crowded(large: Place) -> Iterator[Opened]:
+    """The large tables, with a queue."""
+    yield from _opened(large)
+
+
+def _opened(place: Place) -> Iterator[Opened]:
+    engine = open_engine(place.url)
+    yield Opened(place, Queue(engine, **place.settings(delivery_lease_seconds=LONG_SECONDS)))
+    engine.dispose()
+
+
+def _everything(moved: float) -> tuple[Fill, ...]:
+    """What the tables hold; with everything that is to come moved into the past by so many seconds."""
+    now = time.time() - moved
+    open_ones = {"deadline": f"{now + DEADLINE_SECONDS:.3f}"}
+    held = open_ones | {"lease_until": f"{now + LONG_SECONDS:.3f}"}
+    to_come = open_ones | {"available_at": f"{now + FUTURE_SECONDS:.3f}"}
+    return (
+        Fill("done", FINISHED, "done"),
+        Fill("expired", RUNNING, "running", overrides=held),
+        Fill("pending", PENDING, "pending", overrides=open_ones),
+        # These would come first if they were due, and those are all that their queue has.
+        Fill("future", FUTURE, "important", overrides=to_come | {"priority": "9"}),
+        Fill("future", FUTURE, "later", overrides=to_come | {"queue": "'later'"}),
+    )
+
+
+def _later(place: Place) -> tuple[str, ...]:
+    """Move what is to come back to where it is to come."""
+    tasks = place.tables.tasks.name
+    by = f"+ {MOVED_SECONDS}"
+    return (
+        f"UPDATE {tasks} SET deadline = deadline {by}, lease_until = lease_until {by} WHERE state <> 'done'",
+        f"UPDATE {tasks} SET available_at = available_at {by} WHERE priority = 9 OR queue = 'later'",
+    )
+
+
+def _receipts(place: Place) -> tuple[str, ...]:
+    """Half of the replies have arrived, and there is a receipt for each of them."""
+    at = place.tables
+    outbox, receipts, effects = at.outbox.name, at.receipts.name, at.effects.name
+    half = f"SELECT reply_id FROM {outbox} ORDER BY arrival LIMIT {RECEIPTS}"
+    stored = "SELECT reply_id, 'none', payload, created_at"
+    return (
+        f"UPDATE {outbox} SET state = 'sent', settled_at = created_at WHERE reply_id IN ({half})",
+        f"INSERT INTO {receipts} (reply_id, content_hash, payload, received_at) {stored} FROM {outbox} WHERE state = 'sent'",
+        f"INSERT INTO {effects} (reply_id, applied_at) SELECT reply_id, received_at FROM {receipts}",
+    )
+
+
+def _fill(place: Place, *fills: Fill) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filling, "analyse", lambda place: None)
+        fill(place, *fills)
+
+
+def _statistics_by_hand(place: Place) -> None:
+    """Where a server would analyse tables by itself, keep it from that."""
+    if not _in_process(place):
+        _run(place, *(f"ALTER TABLE {name} SET (autovacuum_enabled = off)" for name in place.tables.metadata.tables))
+
+
+def _clean(place: Place) -> None:
+    """Where changed rows leave dead ones behind, take those away; the statistics stay what they are."""
+    if not _in_process(place):
+        _run(place, *(f"VACUUM {name}" for name in place.tables.metadata.tables), alone=True)
+
+
+def _in_process(place: Place) -> bool:
+    return of(place.engine()).in_threads
+
+
+def _run(place: Place, *statements: str, alone: bool = False) -> None:
+    engine = place.engine()
+    with engine.connect() as connection:
+        if alone:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+        connection.commit()
+    engine.dispose()
