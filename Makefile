@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format test-containers bench bench-full bench-peers bench-setup lock wheel clean FORCE
+.PHONY: help setup demo test check format test-containers test-machine bench bench-full bench-peers bench-setup lock wheel clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -58,6 +58,9 @@ test: setup ## run all tests but those that need containers
 
 test-containers: setup ## run the conformance suite against RECOVERY_POSTGRES_IMAGE (default postgres:17) in Docker
 	$(BIN)/pytest -m container tests/containers
+
+test-machine: setup ## run the tests that need root and PgBouncer: full disks, and PgBouncer in transaction mode
+	$(BIN)/pytest -m machine tests/machine
 
 check: setup ## lint, formatting, types, floors
 	$(BIN)/ruff check

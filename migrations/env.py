@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,20 @@ from alembic import context
 from alembic.util import CommandError
 from sqlalchemy.pool import NullPool
 
+IN_THE_WAY = "there is already a table, view or index of a name that an upgrade would make; choose a table_prefix."
 WAIT_SECONDS = 60
 """How long to stand behind another process that is upgrading the same database."""
 DDL_LOCK_SECONDS = 2
 """A change that waits for a reader holds up every claim behind it: give up soon, and try again a little later."""
 TRIES = 10
+PREFIX = re.compile(r"((?!sqlite_)[a-z][a-z0-9_]{0,23})?\Z")
+REFUSED = {
+    "42P07": IN_THE_WAY,
+    "42710": IN_THE_WAY,
+    "42501": "this role may not make tables here; run the upgrade as one that has the right CREATE on the schema.",
+    "3F000": "no schema of the role's search_path exists, so that there is none to make tables in.",
+}
+"""What PostgreSQL refuses for a reason outside of recovery, by SQLSTATE."""
 ADVISORY_LOCK = 0x7265636F76657279  # "recovery" in ASCII
 
 
@@ -33,7 +43,10 @@ def target() -> tuple[sa.URL, str]:
     url = sa.make_url(url)
     if url.get_backend_name() == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
-    return url, given.get("table_prefix") or extra.get("prefix") or ""
+    prefix = given.get("table_prefix") or extra.get("prefix") or ""
+    if not PREFIX.match(prefix):
+        raise CommandError("a prefix is lower-case letters, digits and _, at most 24 characters, not sqlite_…")
+    return url, prefix
 
 
 def configure(prefix: str, **where: Any) -> None:
@@ -63,12 +76,22 @@ def upgrade() -> None:
             try:
                 run(engine, prefix)
                 return
-            except sa.exc.OperationalError as error:
+            except sa.exc.DBAPIError as error:
+                if sentence := refusal(error):
+                    raise CommandError(sentence) from error
                 if getattr(error.orig, "sqlstate", None) not in ("55P03", "40P01") or attempt == TRIES:
                     raise
             time.sleep(random.uniform(0.1, 0.2 * attempt))
     finally:
         engine.dispose()
+
+
+def refusal(error: sa.exc.DBAPIError) -> str | None:
+    """What to say where the database refused a step for a reason that somebody can see and change."""
+    state, said = getattr(error.orig, "sqlstate", None), str(error.orig)
+    if state is None:  # SQLite has one code for all of these.
+        return IN_THE_WAY if "already exists" in said or "there is already" in said else None
+    return REFUSED.get(state)
 
 
 def run(engine: sa.Engine, prefix: str) -> None:
@@ -112,8 +135,9 @@ def sqlite_engine(url: sa.URL) -> sa.Engine:
         raise CommandError("a database in memory dies with its process; name a file: sqlite:///file.db.")
     if not path.parent.is_dir():
         raise CommandError("the folder of the database file does not exist; make it first.")
-    if url.query.get("mode") != "ro":
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    if url.query.get("mode") == "ro":
+        raise CommandError("mode=ro in the URL is for reading, and an upgrade writes; leave it out.")
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     module = context.config.attributes.get("sqlite_module")
     plain = sa.URL.create("sqlite+pysqlite", database=str(path))
     engine = sa.create_engine(plain, poolclass=NullPool, **({} if module is None else {"module": module}))

@@ -42,7 +42,8 @@ class AsyncDatabase:
     @classmethod
     async def _open(cls, url: str | sa.URL, settings: dict[str, Any]) -> Self:
         parsed = backend.parse(url)
-        engine = backend.open_engine(parsed) if backend.in_threads(parsed) else backend.open_async_engine(parsed)
+        open_it = backend.open_engine if backend.in_threads(parsed) else backend.open_async_engine
+        engine = open_it(parsed, busy_seconds=Settings(**settings).busy_seconds)
         opened = cls(engine, **settings)
         opened._owned = True
         try:
@@ -65,7 +66,10 @@ class AsyncDatabase:
         return await self._caller.call(self._transactions.run, work, kind)
 
     async def close(self) -> None:
-        """Close the engine, if it was opened here, and the threads."""
+        """Close the engine, if it was opened here, and the threads. Every later verb raises Misconfigured."""
+        if self._transactions.closed:
+            return
+        self._transactions.close()
         if self._owned and isinstance(self.engine, AsyncEngine):
             await self.engine.dispose()
         elif self._owned:

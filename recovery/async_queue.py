@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -65,14 +65,12 @@ class AsyncLoops(AsyncVerbs):
     ) -> list[Ack]:
         """Store messages one by one, each committed before the next is looked at; see `Queue.receive_batch`."""
         acks: list[Ack] = []
-        rest = envelopes.__aiter__() if isinstance(envelopes, AsyncIterable) else _Stepped(iter(envelopes))
-        while True:
-            try:
-                acks.append(await self.receive(await rest.__anext__(), auth))
-            except StopAsyncIteration:
-                return acks
-            except Exception as error:
-                raise BatchFailed(acks, len(acks), error) from error
+        try:
+            async for envelope in envelopes if isinstance(envelopes, AsyncIterable) else _Stepped(envelopes):
+                acks.append(await self.receive(envelope, auth))  # noqa: PERF401 - what was stored must outlive an error
+        except Exception as error:
+            raise BatchFailed(acks, len(acks), error) from error
+        return acks
 
     async def dispatch_once(self, receiver: Any, owner: str = "dispatcher") -> Dispatched | None:
         """Claim, send and settle one reply; see `Queue.dispatch_once`. A plain receiver is called in a thread."""
@@ -162,10 +160,14 @@ class AsyncBound(AsyncVerbs):
 
 
 class _Stepped:
-    """A plain iterator, asked the way an asynchronous one is."""
+    """A plain iterable, asked the way an asynchronous one is."""
 
-    def __init__(self, iterator: Iterator[Envelope]) -> None:
-        self._iterator = iterator
+    def __init__(self, iterable: Iterable[Envelope]) -> None:
+        self._iterable = iterable
+
+    def __aiter__(self) -> Self:
+        self._iterator = iter(self._iterable)
+        return self
 
     async def __anext__(self) -> Envelope:
         try:

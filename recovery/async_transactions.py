@@ -19,7 +19,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from recovery import backend
 from recovery.errors import Misconfigured
 from recovery.settings import Settings
-from recovery.transactions import HeldTransactions, Kind, Savepoints, Transactions, Work
+from recovery.transactions import HeldTransactions, Kind, Savepoints, Transactions, Work, leave_at_fork
 
 R = TypeVar("R")
 THREADS: Final = 4
@@ -51,15 +51,28 @@ class InThreads:
     """For SQLite: a few threads of our own."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="recovery")
+        self._executor = _threads()
+        self._closed = False
+        leave_at_fork(self)
 
     async def call(self, function: Callable[..., R], *arguments: Any) -> R:
+        if self._closed:
+            raise Misconfigured("it is closed; open another one.")
         loop = asyncio.get_running_loop()
         return await to_its_end(loop.run_in_executor(self._executor, function, *arguments))
 
     def close(self) -> None:
         """End the threads."""
+        self._closed = True
         self._executor.shutdown(wait=True)
+
+    def leave_parent(self) -> None:
+        """In a child process, where the parent's threads do not run: have others."""
+        self._executor = _threads()
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="recovery")
 
 
 class AsyncSavepoints:

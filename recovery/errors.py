@@ -7,7 +7,7 @@ Nothing here repeats what a database or a caller said: a driver's text can carry
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recovery.messages import Ack
@@ -20,7 +20,20 @@ class RecoveryError(Exception):
     """True where the same call may well succeed a little later."""
 
     def __init__(self, sentence: str | None = None) -> None:
-        super().__init__(sentence or (type(self).__doc__ or "").split("\n\n")[0].replace("\n    ", " ").strip())
+        super().__init__(sentence or self.default_sentence())
+
+    @classmethod
+    def default_sentence(cls) -> str:
+        """What an error of this class says where nobody said more."""
+        return (cls.__doc__ or "").split("\n\n")[0].replace("\n    ", " ").strip()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception would call the class with the finished sentence, and most classes are made from facts.
+        return _again, (type(self), self.args), vars(self)
+
+
+def _again(kind: type[RecoveryError], args: tuple[Any, ...]) -> RecoveryError:
+    return kind.__new__(kind, *args)
 
 
 class InvalidEnvelope(RecoveryError, ValueError):

@@ -6,7 +6,9 @@ Alembic is imported here only when it is needed: opening a queue costs nothing o
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import sqlalchemy as sa
 
 from recovery import backend
 from recovery.backend import Bounds
-from recovery.errors import Misconfigured, RecoveryError, SchemaMismatch, Unavailable
+from recovery.errors import Misconfigured, ReadOnly, RecoveryError, SchemaMismatch, Unavailable
 from recovery.opening import check
 from recovery.schema import VERSION, tables
 from recovery.transactions import READ, Transactions
@@ -33,11 +35,11 @@ def migrate(url: str | sa.URL, *, table_prefix: str = "") -> str:
     """
     tables(table_prefix)
     parsed = backend.parse(url)
+    engine = backend.open_engine(parsed, pool_size=1)  # Connects to nothing yet, and names a driver that is missing.
     try:
         _upgrade(parsed, table_prefix)
     except Exception as error:
         raise _explained(error, parsed) from error
-    engine = backend.open_engine(parsed, pool_size=1)
     try:
         Transactions(engine, Bounds()).run(lambda connection: check(connection, tables(table_prefix)), READ)
     finally:
@@ -63,15 +65,25 @@ def _explained(error: Exception, url: sa.URL) -> Exception:
     from alembic.util import CommandError
 
     if isinstance(error, CommandError):
+        if str(error).startswith("mode=ro"):
+            return ReadOnly(str(error))
         if "locate revision" in str(error):
-            return SchemaMismatch(f"the tables are newer than this release, which knows {VERSION}; upgrade recovery.")
+            return SchemaMismatch("recovery_version has a revision that this release does not know; upgrade recovery.")
         return Misconfigured(str(error))
     if backend.is_database_error(error):
         failure = backend.translate(backend.for_url(url), error, "work")
         return backend.translate(backend.for_url(url), error, "connect") if _unreached(failure) else failure
     if isinstance(error, OSError):
+        if _is_write_protected(error, url):
+            return ReadOnly(f"the database file is write-protected: {error.strerror}.")
         return Misconfigured(f"the database file cannot be made or opened: {error.strerror}.")
     return error
+
+
+def _is_write_protected(error: OSError, url: sa.URL) -> bool:
+    file = str(Path(url.database or "").absolute())
+    refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    return refused and str(error.filename) == file and os.access(file, os.F_OK)
 
 
 def _unreached(failure: RecoveryError) -> bool:

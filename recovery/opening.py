@@ -25,8 +25,10 @@ def version(connection: sa.Connection, tables: Tables) -> str | None:
     """The revision that the database is at; None where there is none."""
     if not sa.inspect(connection).has_table(tables.version.name):
         return None
-    found: str | None = connection.execute(sa.select(tables.version.c.version_num)).scalar_one_or_none()
-    return found
+    found = connection.execute(sa.select(tables.version.c.version_num)).scalars().all()
+    if len(found) > 1:
+        raise SchemaMismatch(f"{tables.version.name} holds {len(found)} rows, and one is right; restore a backup.")
+    return found[0] if found else None
 
 
 def prepared(engine: sa.Engine) -> sa.Engine:

@@ -66,14 +66,12 @@ class Loops(Verbs):
         Raises BatchFailed at the first that fails, with the ACKs of those before it.
         """
         acks: list[Ack] = []
-        rest = iter(envelopes)
-        while True:
-            try:
-                acks.append(self.receive(next(rest), auth))
-            except StopIteration:
-                return acks
-            except Exception as error:
-                raise BatchFailed(acks, len(acks), error) from error
+        try:
+            for envelope in envelopes:
+                acks.append(self.receive(envelope, auth))  # noqa: PERF401 - what was stored must outlive an error
+        except Exception as error:
+            raise BatchFailed(acks, len(acks), error) from error
+        return acks
 
     def dispatch_once(self, receiver: Any, owner: str = "dispatcher") -> Dispatched | None:
         """Claim one reply, send it outside any transaction, and store what became of it; None where none is due.
@@ -122,7 +120,7 @@ class Queue(Loops):
         Opening never changes the schema, never makes a file, and takes no write lock. Raises Misconfigured,
         SchemaMismatch or Unavailable.
         """
-        engine = backend.open_engine(url)
+        engine = backend.open_engine(url, busy_seconds=Settings(**settings).busy_seconds)
         try:
             queue = cls(engine, **settings)
         except BaseException:
@@ -140,7 +138,8 @@ class Queue(Loops):
         return Bound(self.settings, connection)
 
     def close(self) -> None:
-        """Close the engine, if this queue opened it."""
+        """Close the engine, if this queue opened it. Every later verb raises Misconfigured."""
+        self._transactions.close()
         if self._owned:
             self.engine.dispose()
 

@@ -34,7 +34,7 @@ class Receiver:
 
         Settings: `clock`, `busy_seconds`, `table_prefix`. Raises Misconfigured, SchemaMismatch or Unavailable.
         """
-        engine = backend.open_engine(url)
+        engine = backend.open_engine(url, busy_seconds=Settings(**settings).busy_seconds)
         try:
             receiver = cls(engine, **settings)
         except BaseException:
@@ -51,7 +51,8 @@ class Receiver:
     effect_count = verb(ReceiptRepository, ReceiptRepository.effect_count, READ)
 
     def close(self) -> None:
-        """Close the engine, if this receiver opened it."""
+        """Close the engine, if this receiver opened it. Every later verb raises Misconfigured."""
+        self._transactions.close()
         if self._owned:
             self.engine.dispose()
 

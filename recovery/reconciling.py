@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from recovery.errors import Busy, CommitUnknown, ReadOnly, SchemaMismatch, Unavailable
+from recovery.errors import Busy, CommitUnknown, Misconfigured, ReadOnly, SchemaMismatch, Unavailable
 from recovery.messages import Reconciled, Unsettled
 from recovery.repositories.journal import REPLY, TASK
 from recovery.repositories.outbox import OutboxRepository
@@ -17,7 +17,7 @@ from recovery.transactions import READ, REPEATABLE, Kind, Work
 
 R = TypeVar("R")
 Steps: TypeAlias = Generator[tuple[Work[Any], Kind], Any, R]
-DATABASE = (Busy, Unavailable, CommitUnknown, ReadOnly, SchemaMismatch)
+DATABASE = (Busy, Unavailable, CommitUnknown, ReadOnly, SchemaMismatch, Misconfigured)
 """These speak of the database, not of a row: they end the whole of it."""
 
 

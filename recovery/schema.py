@@ -27,7 +27,8 @@ NAMING: Final = {
     "ck": "ck_%(table_name)s_%(constraint_name)s",
     "ix": "ix_%(table_name)s_%(column_0_name)s",
 }
-PREFIX: Final = re.compile(r"([a-z][a-z0-9_]{0,23})?\Z")
+PREFIX: Final = re.compile(r"((?!sqlite_)[a-z][a-z0-9_]{0,23})?\Z")
+"""SQLite keeps the names that begin with `sqlite_` for itself."""
 
 Key: Final = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 """Text that compares and sorts by its bytes, whatever the database's locale; SQLite does so by itself."""
@@ -61,12 +62,17 @@ class Tables:
         version = sa.Table(f"{self.prefix}recovery_version", sa.MetaData(), sa.Column("version_num", sa.String(32)))
         object.__setattr__(self, "version", version)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tables, (self.prefix,)
+
 
 @cache
 def tables(prefix: str = "") -> Tables:
-    """The tables whose names begin with `prefix` (lower-case letters, digits and `_`, at most 24)."""
+    """The tables whose names begin with `prefix` (lower-case letters, digits and `_`, at most 24; not `sqlite_…`)."""
     if not PREFIX.match(prefix):
-        raise Misconfigured("table_prefix must be empty or lower-case letters, digits and _, at most 24 characters.")
+        raise Misconfigured(
+            "table_prefix must be empty or lower-case letters, digits and _, at most 24 characters, not sqlite_…"
+        )
     return Tables(prefix, sa.MetaData(naming_convention=NAMING))
 
 

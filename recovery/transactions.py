@@ -7,12 +7,15 @@ the caller's transaction (`Savepoints`). Every transaction of ours ends through 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakSet
 
 import sqlalchemy as sa
 
@@ -66,7 +69,8 @@ class Transactions:
         self._backend = backend.of(engine)
         self._bounds = bounds
         self._sleep = sleep
-        self._pid = os.getpid()
+        self.closed = False
+        leave_at_fork(self)
 
     def run(self, work: Work[R], kind: Kind) -> R:
         """Do the work in one transaction, or raise an error of the contract.
@@ -74,6 +78,7 @@ class Transactions:
         Deadlocks and serialization failures are tried again, up to five times and the busy bound in all. After a
         COMMIT whose answer was lost, a verb that may be repeated is; the doubt stays where that tells nothing.
         """
+        self._check_open()
         doubt: CommitUnknown | None = None
         until = time.monotonic() + self._bounds.busy_seconds
         for attempt in range(1, TRIES_MAX + 1):
@@ -95,18 +100,29 @@ class Transactions:
 
     def hold(self) -> HeldTransactions:
         """The same on one held connection, for one thread."""
+        self._check_open()
         return HeldTransactions(self.engine, self._bounds, self._sleep)
 
     def close(self) -> None:
-        """Give back what is held; a pool's connections are closed with its engine."""
+        """Refuse every later call; a pool's connections are closed with its engine."""
+        self.closed = True
+
+    def leave_parent(self) -> None:
+        """In a child process: let go of the parent's connections, untouched."""
+        _abandoned.append(self.engine.pool)
+        self.engine.dispose(close=False)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Misconfigured("it is closed; open another one.")
 
     def _once(self, work: Work[R], kind: Kind) -> R:
-        self._leave_parent()
         connection = self._taken()
         phase: Phase = "work"
         try:
             backend.begin_next(connection, Begin(kind.write, self._bounds))
             answer = work(connection)
+            backend.end_next(self._backend, connection)
             phase = "commit"
             connection.commit()
             backend.forget_begin(connection)
@@ -135,8 +151,13 @@ class Transactions:
         # A reading that was not answered leaves nothing in doubt.
         failure = backend.translate(self._backend, error, phase if kind.write else "work")
         if isinstance(failure, Unavailable | CommitUnknown):
+            if begun or isinstance(failure, CommitUnknown):
+                connection.invalidate()
+                return failure
+            # What killed this one while it lay in the pool has most likely killed the others of its age.
+            self.engine.pool._invalidate(connection.connection, error)  # noqa: SLF001 - as SQLAlchemy itself does
             connection.invalidate()
-            return failure if begun or isinstance(failure, CommitUnknown) else _NotBegun(failure)
+            return _NotBegun(failure)
         _roll_back(connection, phase)
         return failure
 
@@ -151,20 +172,23 @@ class Transactions:
     def _give_back(self, connection: sa.Connection) -> None:
         connection.close()
 
-    def _leave_parent(self) -> None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            _abandon(self.engine)
-
 
 class HeldTransactions(Transactions):
     """The library's own transactions on one connection, held until `close`. For one thread at a time."""
 
-    _held: sa.Connection | None = None
+    def __init__(self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = time.sleep) -> None:
+        super().__init__(engine, bounds, sleep)
+        self._held: sa.Connection | None = None
+        self._in_use = threading.Lock()
+
+    def run(self, work: Work[R], kind: Kind) -> R:
+        """The same, one at a time: raises Misconfigured inside another verb of this session, or beside it."""
+        with self._alone():
+            return super().run(work, kind)
 
     def connection(self) -> sa.Connection:
         """The held connection, outside any transaction of ours."""
-        self._leave_parent()
+        self._check_open()
         if self._held is not None and (self._held.invalidated or self._held.closed):
             self._held.close()
             self._held = None
@@ -176,22 +200,35 @@ class HeldTransactions(Transactions):
         connection = self.connection()
         if connection.in_transaction():
             raise Misconfigured("the session's connection is in your transaction; use queue.on(connection) there.")
+        backend.refuse_autocommit("connection", connection.get_execution_options())
         return connection
 
     def _give_back(self, connection: sa.Connection) -> None:
         """It stays held."""
 
     def close(self) -> None:
-        """Give the connection back to its pool."""
-        held, self._held = self._held, None
-        if held is not None and self._pid == os.getpid():
-            held.close()
+        """Give the connection back to its pool, and refuse every later call."""
+        with self._alone():
+            super().close()
+            held, self._held = self._held, None
+            if held is not None:
+                held.close()
 
-    def _leave_parent(self) -> None:
-        if self._pid != os.getpid():
-            _abandoned.append(self._held)
-            self._held = None
-        super()._leave_parent()
+    def leave_parent(self) -> None:
+        _abandoned.append(self._held)
+        self._held = None
+        self._in_use = threading.Lock()
+        super().leave_parent()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        in_use = self._in_use
+        if not in_use.acquire(blocking=False):
+            raise Misconfigured("the session is in the middle of a verb; another thread needs a session of its own.")
+        try:
+            yield
+        finally:
+            in_use.release()
 
 
 class Savepoints:
@@ -237,10 +274,7 @@ class Savepoints:
         driver = backend.original(error)
         if isinstance(driver, Exception) and self._backend.is_retryable(driver):
             return Busy("the database asks for your whole transaction to be tried again (deadlock or serialization).")
-        failure = backend.translate(self._backend, error, "work")
-        if not self._connection.invalidated and not self._backend.is_in_transaction(self._connection):
-            self._connection.invalidate()  # Else the caller's next statement would commit by itself.
-        return failure
+        return backend.translate(self._backend, error, "work")
 
 
 def check_caller(connection: sa.Connection) -> None:
@@ -249,21 +283,36 @@ def check_caller(connection: sa.Connection) -> None:
         raise Misconfigured("on() wants a SQLAlchemy Connection.")
     found = backend.of(connection)
     found.check_engine(connection.engine)
-    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-        raise Misconfigured("the connection is at AUTOCOMMIT, where nothing can be taken back; use its default level.")
+    backend.refuse_autocommit("connection", connection.get_execution_options())
     if not backend.is_prepared(connection.engine) and found.needs_preparing:
         raise Misconfigured("give the engine to prepare_engine first: without it a SAVEPOINT here is no savepoint.")
     if not connection.in_transaction():
         raise Misconfigured("begin a transaction on the connection first; the verbs live or die with it.")
 
 
+class Inherited(Protocol):
+    """Something that a child process gets from its parent and must not use."""
+
+    def leave_parent(self) -> None: ...
+
+
 _abandoned: list[Any] = []
 """What a child process found after a fork. Never closed: closing would speak on the parent's lines."""
 
+_inherited: WeakSet[Inherited] = WeakSet()
 
-def _abandon(engine: sa.Engine) -> None:
-    _abandoned.append(engine.pool)
-    engine.dispose(close=False)
+
+def leave_at_fork(one: Inherited) -> None:
+    """Call `one.leave_parent()` in every child process, before anything else runs there."""
+    _inherited.add(one)
+
+
+def _leave_parent() -> None:
+    for one in list(_inherited):
+        one.leave_parent()
+
+
+os.register_at_fork(after_in_child=_leave_parent)
 
 
 def _forget(connection: sa.Connection) -> bool:

@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "tests.plugins.backends",
+    "tests.plugins.commands",
     "tests.plugins.containers",
     "tests.plugins.databases",
     "tests.plugins.postgres",

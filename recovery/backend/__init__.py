@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import sqlalchemy as sa
+from sqlalchemy.engine.base import OptionEngineMixin
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import ArgumentError
 
 from recovery.backend.base import (
+    BUSY_SECONDS,
     Backend,
     Begin,
     Bounds,
     Phase,
+    Pool,
     begin_next,
+    end_next,
     forget_begin,
     is_database_error,
+    on_checkin,
+    on_commit,
     original,
+    refuse_autocommit,
     translate,
 )
 from recovery.backend.postgresql import PostgreSQL
@@ -40,6 +47,7 @@ __all__ = [
     "begin_next",
     "begun",
     "change",
+    "end_next",
     "for_url",
     "forget_begin",
     "in_threads",
@@ -52,6 +60,7 @@ __all__ = [
     "param",
     "parse",
     "prepare_engine",
+    "refuse_autocommit",
     "rows",
     "sqlite_module",
     "translate",
@@ -84,19 +93,23 @@ def parse(url: str | sa.URL) -> sa.URL:
     return _BACKENDS[scheme].checked_url(parsed)
 
 
-def open_engine(url: str | sa.URL, *, create: bool = False, pool_size: int = 5) -> sa.Engine:
+def open_engine(
+    url: str | sa.URL, *, create: bool = False, pool_size: int = 5, busy_seconds: float = BUSY_SECONDS
+) -> sa.Engine:
     """An engine as recovery needs it, for `Queue(engine)` or `Receiver(engine)`. The caller disposes of it.
 
-    `create` lets SQLite make the file; without it a missing file is SchemaMismatch. Nothing is connected yet.
+    `create` lets SQLite make the file; without it a missing file is SchemaMismatch. `busy_seconds` bounds the wait for
+    a connection where all are in use. Nothing is connected yet.
     """
     parsed = parse(url)
-    return prepare_engine(_BACKENDS[parsed.get_backend_name()].engine(parsed, create=create, pool_size=pool_size))
+    pool = Pool(pool_size, busy_seconds)
+    return prepare_engine(_BACKENDS[parsed.get_backend_name()].engine(parsed, create=create, pool=pool))
 
 
-def open_async_engine(url: str | sa.URL, *, pool_size: int = 5) -> AsyncEngine:
+def open_async_engine(url: str | sa.URL, *, pool_size: int = 5, busy_seconds: float = BUSY_SECONDS) -> AsyncEngine:
     """The same for asyncio, on PostgreSQL. SQLite has none: there `AsyncQueue` works through threads."""
     parsed = parse(url)
-    engine = _BACKENDS[parsed.get_backend_name()].async_engine(parsed, pool_size=pool_size)
+    engine = _BACKENDS[parsed.get_backend_name()].async_engine(parsed, pool=Pool(pool_size, busy_seconds))
     prepare_engine(engine.sync_engine)
     return engine
 
@@ -121,19 +134,26 @@ def prepare_engine(engine: sa.Engine) -> sa.Engine:
 
     On SQLite every connection gets WAL's companions (foreign keys, `synchronous=FULL`, a busy timeout) and sends its
     own BEGIN, so that a SAVEPOINT is what it says. On PostgreSQL the driver's automatic prepared statements are
-    turned off, which PgBouncer in transaction mode cannot follow. Raises Misconfigured for another driver, for
-    AUTOCOMMIT, for an in-memory database, and for an engine that has connected already.
+    turned off, which PgBouncer in transaction mode cannot follow. On both, `hide_parameters` is set, so that no log
+    shows a payload. Raises Misconfigured for another driver, for AUTOCOMMIT, for an in-memory database, for what
+    `engine.execution_options()` returned, and for an engine that has connected already.
     """
     backend = of(engine)
     backend.check_engine(engine)
+    if isinstance(engine, OptionEngineMixin):
+        raise Misconfigured("give prepare_engine the engine itself, and take execution_options() of it afterwards.")
     if engine.dialect in _prepared:
         return engine
     if _has_connected(engine):
         raise Misconfigured("give the engine to prepare_engine before its first connection.")
     sa.event.listen(engine, "connect", backend.on_connect)
     sa.event.listen(engine, "checkin", backend.on_checkin)
+    sa.event.listen(engine, "checkin", on_checkin)
     sa.event.listen(engine, "begin", backend.on_begin)
     sa.event.listen(engine, "close", backend.on_close)
+    sa.event.listen(engine, "commit", on_commit)
+    sa.event.listen(engine, "handle_error", backend.on_error)
+    engine.hide_parameters = True
     _prepared.add(engine.dialect)
     return engine
 

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.engine.interfaces import Dialect, ExceptionContext
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from recovery.errors import Busy, RecoveryError, StatementFailed
+from recovery.errors import Busy, Misconfigured, RecoveryError, StatementFailed, Unavailable
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+_LOST_BEFORE = "8s2b"
+"""SQLAlchemy's code for a connection that was lost in a transaction which nobody has rolled back yet."""
+
 Phase = Literal["connect", "work", "commit"]
+BUSY_SECONDS: Final = 10.0
 _NEXT = "recovery.begin"
 _BEGAN = "recovery.began"
+_ENDED = (
+    "the transaction was ended or broken from inside: what runs in it may not commit, roll back or close, and catches "
+    "a database error only around a SAVEPOINT."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How long a transaction may wait, in seconds; each is held by the database itself."""
 
-    busy_seconds: float = 10.0
+    busy_seconds: float = BUSY_SECONDS
     statement_seconds: float = 30.0
     idle_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """How many connections an engine keeps, and how long a verb waits for one, in seconds."""
+
+    size: int
+    busy_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +60,35 @@ def begin_next(connection: sa.Connection, begin: Begin) -> None:
 
 
 def began(connection: sa.Connection) -> None:
-    """Note that BEGIN was answered: from here on a lost connection may have lost work."""
-    connection.info[_BEGAN] = True
+    """Note that BEGIN was answered: from here on a lost connection may have lost work, and only we may commit."""
+    connection.info[_BEGAN] = "work"
+
+
+def end_next(backend: Backend, connection: sa.Connection) -> None:
+    """Allow the COMMIT of the library's own transaction, if it is still open and whole. Asks the database nothing.
+
+    Where it is not, COMMIT would succeed all the same, and confirm what was rolled back.
+    """
+    if connection.closed:
+        raise StatementFailed(_ENDED)
+    notes = connection.info
+    if _BEGAN not in notes:
+        return  # There was nothing to ask the database.
+    if not (connection.in_transaction() and backend.is_in_transaction(connection)):
+        raise StatementFailed(_ENDED)
+    notes[_BEGAN] = "commit"
+
+
+def on_commit(connection: sa.Connection) -> None:
+    """Refuse a COMMIT of the library's own transaction that is not the library's."""
+    if connection.info.get(_BEGAN) == "work":
+        raise StatementFailed(_ENDED)
+
+
+def on_checkin(_driver: Any, record: Any) -> None:
+    """A connection that was closed by whoever borrowed it takes no notes along."""
+    record.info.pop(_NEXT, None)
+    record.info.pop(_BEGAN, None)
 
 
 def forget_begin(connection: sa.Connection) -> bool:
@@ -53,9 +98,26 @@ def forget_begin(connection: sa.Connection) -> bool:
 
 
 def taken_begin(connection: sa.Connection) -> Begin | None:
-    """What `begin_next` said, once; None for a transaction of the caller's own."""
+    """What `begin_next` said, once; None for a transaction of the caller's own.
+
+    Raises StatementFailed for a transaction that follows one of the library's before that was over.
+    """
     begin: Begin | None = connection.info.pop(_NEXT, None)
+    if begin is None and _BEGAN in connection.info:
+        raise StatementFailed(_ENDED)
     return begin
+
+
+def is_autocommit(level: object) -> bool:
+    """Whether an isolation level is AUTOCOMMIT, in whatever case it was written."""
+    return str(level).upper() == "AUTOCOMMIT"
+
+
+def refuse_autocommit(what: str, options: Mapping[str, Any], dialect: Dialect | None = None) -> None:
+    """Raise Misconfigured for an engine or connection at AUTOCOMMIT."""
+    levels = (options.get("isolation_level"), getattr(dialect, "_on_connect_isolation_level", None))
+    if any(map(is_autocommit, levels)):
+        raise Misconfigured(f"the {what} is at AUTOCOMMIT, where nothing can be taken back; use its default level.")
 
 
 class Backend(Protocol):
@@ -77,11 +139,11 @@ class Backend(Protocol):
         """The URL with the driver named. Raises Misconfigured for another driver or an in-memory database."""
         ...
 
-    def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
+    def engine(self, url: sa.URL, *, create: bool, pool: Pool) -> sa.Engine:
         """A new engine, not connected."""
         ...
 
-    def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
+    def async_engine(self, url: sa.URL, *, pool: Pool) -> AsyncEngine:
         """A new engine for asyncio, not connected."""
         ...
 
@@ -117,8 +179,12 @@ class Backend(Protocol):
         """A transaction of ours has ended, in whatever way; the connection may be invalid by now."""
         ...
 
+    def on_error(self, context: ExceptionContext) -> None:
+        """Look at an error before it is raised."""
+        ...
+
     def is_in_transaction(self, connection: sa.Connection) -> bool:
-        """Whether the driver still has the transaction open, whatever SQLAlchemy believes."""
+        """Whether the driver's transaction is open and whole, whatever SQLAlchemy believes. Asks nothing of it."""
         ...
 
     def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
@@ -157,10 +223,14 @@ def is_database_error(error: BaseException) -> bool:
 
 def translate(backend: Backend, error: Exception, phase: Phase) -> RecoveryError:
     """The error of the contract for one that SQLAlchemy or the driver raised. Its text is ours, its cause the other."""
+    if isinstance(error, StatementError):
+        error.hide_parameters = True  # A logged traceback prints the cause, and the parameters can be payloads.
     if isinstance(error, RecoveryError):
         return error
     if isinstance(error, PoolTimeout):
         return Busy("every connection of the pool was in use for longer than the bound; nothing was stored.")
+    if isinstance(error, PendingRollbackError) and error.code == _LOST_BEFORE:
+        return Unavailable("the connection was lost, and its transaction with it; roll back and begin again.")
     driver = original(error)
     if isinstance(driver, sa.exc.SQLAlchemyError) or not isinstance(driver, Exception):
         return StatementFailed()

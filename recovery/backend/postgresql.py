@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.engine.interfaces import ExceptionContext
 
-from recovery.backend.base import Begin, Phase, began, taken_begin
+from recovery.backend.base import Begin, Phase, Pool, began, is_autocommit, refuse_autocommit, taken_begin
 from recovery.errors import (
     Busy,
     CommitUnknown,
@@ -26,14 +27,28 @@ from recovery.errors import (
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-POOL_SECONDS = 10.0
 CONNECT_SECONDS = 10
 DRIVER = "postgresql+psycopg"
 
-_UNREACHED = "the database cannot be reached: is the server up, and are host, port, user and password right?"
-_MISSING = frozenset({"42P01", "42703", "3F000"})
+_UNREACHED = (
+    "the database cannot be reached: is the server up, does it have this database, and are host, port, user and"
+    " password right?"
+)
+_NO_RIGHT = (
+    "the role lacks a right that this needs: recovery's tables want SELECT, INSERT, UPDATE and DELETE, their sequences"
+    " USAGE, and the schema USAGE; recovery migrate also wants CREATE on the schema."
+)
+_NAMED: dict[str, type[RecoveryError]] = {
+    "25006": ReadOnly,
+    "42P01": SchemaMismatch,
+    "42703": SchemaMismatch,
+    "3F000": SchemaMismatch,
+}
 _RETRYABLE = frozenset({"40001", "40P01"})
 _BUSY = _RETRYABLE | {"55P03", "57014"}
+_IN_TRANSACTION = 2
+"""libpq's PQTRANS_INTRANS: in a transaction that can go on."""
+
 _GONE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
 
 
@@ -53,26 +68,24 @@ class PostgreSQL:
             raise Misconfigured("recovery speaks to PostgreSQL through psycopg 3: write postgresql://… in the URL.")
         return url.set(drivername=DRIVER)
 
-    def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
+    def engine(self, url: sa.URL, *, create: bool, pool: Pool) -> sa.Engine:
         with _DriverNeeded():
             return sa.create_engine(
-                url, connect_args=_connect_args(url), pool_size=pool_size, pool_timeout=POOL_SECONDS
+                url, connect_args=_connect_args(url), pool_size=pool.size, pool_timeout=pool.busy_seconds
             )
 
-    def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
+    def async_engine(self, url: sa.URL, *, pool: Pool) -> AsyncEngine:
         from sqlalchemy.ext.asyncio import create_async_engine  # Needs the extra `async`.
 
         with _DriverNeeded():
             return create_async_engine(
-                url, connect_args=_connect_args(url), pool_size=pool_size, pool_timeout=POOL_SECONDS
+                url, connect_args=_connect_args(url), pool_size=pool.size, pool_timeout=pool.busy_seconds
             )
 
     def check_engine(self, engine: sa.Engine) -> None:
         if engine.dialect.driver not in ("psycopg", "psycopg_async"):
             raise Misconfigured("recovery speaks to PostgreSQL through psycopg 3: postgresql+psycopg://…")
-        configured = engine.get_execution_options().get("isolation_level")
-        if "AUTOCOMMIT" in (configured, getattr(engine.dialect, "_on_connect_isolation_level", None)):
-            raise Misconfigured("the engine is at AUTOCOMMIT, where nothing can be taken back; use its default level.")
+        refuse_autocommit("engine", engine.get_execution_options(), engine.dialect)
 
     def check_database(self, connection: sa.Connection) -> None:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
@@ -80,6 +93,9 @@ class PostgreSQL:
             raise Misconfigured(f"the database is encoded in {encoding}; recovery needs UTF8.")
 
     def check_transaction(self, connection: sa.Connection) -> None:
+        driver: Any = connection.connection.dbapi_connection
+        if driver.autocommit:  # Possible on an engine that is not prepared: SAVEPOINT would have no transaction.
+            raise Misconfigured("the connection has the driver's autocommit set; leave it at the default.")
         level = connection.exec_driver_sql("SHOW transaction_isolation").scalar()
         if level != "read committed":
             raise Misconfigured(f"the transaction is at {str(level).upper()}; recovery needs READ COMMITTED.")
@@ -95,7 +111,7 @@ class PostgreSQL:
         driver: Any = connection.connection.dbapi_connection
         if begin is None:
             # The caller's own: the driver begins by itself, at the level that the caller chose.
-            if driver.autocommit and connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            if driver.autocommit and not is_autocommit(connection.get_execution_options().get("isolation_level")):
                 driver.autocommit = False
             return
         if not driver.autocommit:
@@ -115,7 +131,12 @@ class PostgreSQL:
         """The server has dropped every lock."""
 
     def is_in_transaction(self, connection: sa.Connection) -> bool:
-        return True  # An error leaves the transaction open and aborted; a lost one is seen as lost.
+        # An error that was caught leaves it open and aborted, and COMMIT would then be a silent ROLLBACK.
+        driver: Any = connection.connection.driver_connection
+        return bool(driver.pgconn.transaction_status == _IN_TRANSACTION)
+
+    def on_error(self, context: ExceptionContext) -> None:
+        """An aborted transaction takes no further statement; there is nothing to add."""
 
     def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
         """Rows are locked one by one; there is nothing to ask for beforehand."""
@@ -136,10 +157,10 @@ class PostgreSQL:
             return _lost("work" if state == "25P03" else phase)
         if state in _BUSY:
             return Busy()
-        if state == "25006":
-            return ReadOnly()
-        if state in _MISSING:
-            return SchemaMismatch()
+        if state in _NAMED:
+            return _NAMED[state]()
+        if state == "42501":
+            return Misconfigured(_NO_RIGHT)
         if state.startswith(("53", "58")):
             return Unavailable("the server is out of a resource (disk, memory or connections); nothing was stored.")
         return StatementFailed()

@@ -16,12 +16,14 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.pool import QueuePool
 
-from recovery.backend.base import Phase, began, taken_begin
+from recovery.backend.base import BUSY_SECONDS, Phase, Pool, began, is_autocommit, refuse_autocommit, taken_begin
 from recovery.backend.turns import Turns
 from recovery.errors import (
     Busy,
+    CommitUnknown,
     Misconfigured,
     ReadOnly,
     RecoveryError,
@@ -33,7 +35,7 @@ from recovery.errors import (
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-BUSY_SECONDS = 10.0
+_WAIT = "recovery.busy_seconds"
 OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING."""
 
@@ -42,7 +44,7 @@ _LATE_SECONDS = 0.05
 """A wait in line shorter than this is not worth a PRAGMA to take it off the busy timeout."""
 
 _BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _NOTADB = 5, 6, 8, 10, 11, 13, 14, 26
-_MISSING_FILE = "the database file does not exist; make it with: recovery migrate --url sqlite:///…"
+_MISSING_FILE = "the database file does not exist; make it with: recovery migrate, and the same --url."
 
 
 class SQLite:
@@ -68,7 +70,7 @@ class SQLite:
             raise Misconfigured("a SQLite URL takes no option but mode=rw or mode=ro, and turns=on or turns=off.")
         return url
 
-    def engine(self, url: sa.URL, *, create: bool, pool_size: int) -> sa.Engine:
+    def engine(self, url: sa.URL, *, create: bool, pool: Pool) -> sa.Engine:
         module = module_of(url)
         path = str(Path(url.database or "").absolute())
         target = f"file:{quote(path)}?mode={url.query.get('mode', 'rw')}"
@@ -85,12 +87,12 @@ class SQLite:
             module=module,
             creator=connect,
             poolclass=QueuePool,
-            pool_size=pool_size,
-            pool_timeout=BUSY_SECONDS,
+            pool_size=pool.size,
+            pool_timeout=pool.busy_seconds,
             execution_options={"recovery_turns": url.query.get("turns") != "off" and url.query.get("mode") != "ro"},
         )
 
-    def async_engine(self, url: sa.URL, *, pool_size: int) -> AsyncEngine:
+    def async_engine(self, url: sa.URL, *, pool: Pool) -> AsyncEngine:
         raise Misconfigured("SQLite has no asynchronous engine here; AsyncQueue.open does it through threads.")
 
     def check_engine(self, engine: sa.Engine) -> None:
@@ -99,7 +101,7 @@ class SQLite:
         database = engine.url.database
         if not database or ":memory:" in database or "mode=memory" in str(engine.url.query):
             raise Misconfigured("a database in memory dies with its process; name a file: sqlite:///file.db.")
-        _refuse_autocommit(engine)
+        refuse_autocommit("engine", engine.get_execution_options(), engine.dialect)
 
     def check_database(self, connection: sa.Connection) -> None:
         encoding = connection.exec_driver_sql("PRAGMA encoding").scalar()
@@ -124,25 +126,30 @@ class SQLite:
         cursor.close()
 
     def on_begin(self, connection: sa.Connection) -> None:
-        if _at_autocommit(connection):
-            return
         begin = taken_begin(connection)
         cursor: Any = connection.connection.cursor()
         if begin is None:
-            cursor.execute("BEGIN")
+            if not _at_autocommit(connection):
+                _wait_up_to(connection.info, cursor, BUSY_SECONDS)
+                cursor.execute("BEGIN")
             return
         seconds = begin.bounds.busy_seconds
-        self._wait_up_to(connection, cursor, _left_after_turn(connection, cursor, seconds) if begin.write else seconds)
+        _wait_up_to(connection.info, cursor, _left_after_turn(connection, cursor, seconds) if begin.write else seconds)
         cursor.execute("BEGIN IMMEDIATE" if begin.write else "BEGIN")
         began(connection)
 
-    def _wait_up_to(self, connection: sa.Connection, cursor: Any, seconds: float) -> None:
-        if connection.info.get("recovery.busy_seconds", BUSY_SECONDS) != seconds:
-            cursor.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}")
-            connection.info["recovery.busy_seconds"] = seconds
-
     def on_checkin(self, driver: Any, record: Any) -> None:
-        """The connection stays as `on_connect` made it."""
+        if driver is not None and _WAIT in record.info:
+            _wait_up_to(record.info, driver, BUSY_SECONDS)
+
+    def on_error(self, context: ExceptionContext) -> None:
+        # A full disk rolls the whole transaction back, and the next statement would commit by itself: lost it is.
+        line = context.connection
+        if line is None or line.invalidated or not line.in_transaction() or _at_autocommit(line):
+            return
+        if not self.is_in_transaction(line):
+            context.is_disconnect = True
+            context.invalidate_pool_on_disconnect = False
 
     def on_close(self, driver: Any, record: Any) -> None:
         turns: Turns | None = record.info.pop(_TURNS, None)
@@ -156,7 +163,6 @@ class SQLite:
             turns.drop()
 
     def is_in_transaction(self, connection: sa.Connection) -> bool:
-        # A full disk rolls the whole transaction back, and the next statement would commit by itself.
         driver: Any = connection.connection.driver_connection
         return bool(driver.in_transaction)
 
@@ -178,6 +184,8 @@ class SQLite:
             return Busy()
         if primary == _READONLY:
             return ReadOnly()
+        if primary == _IOERR and phase == "commit":
+            return CommitUnknown()  # The rows may have reached the WAL before it could not be synced.
         if primary in (_FULL, _IOERR):
             return Unavailable("the disk is full or failed; the transaction was rolled back.")
         if primary == _CANTOPEN:
@@ -232,11 +240,12 @@ def _left_after_turn(connection: sa.Connection, cursor: Any, seconds: float) -> 
     return seconds if waited < _LATE_SECONDS else max(seconds - waited, 0.0)
 
 
+def _wait_up_to(notes: dict[Any, Any], cursor: Any, seconds: float) -> None:
+    """Set the busy timeout, where it is another one. Whoever borrows the connection finds it as `on_connect` set it."""
+    if notes.get(_WAIT, BUSY_SECONDS) != seconds:
+        cursor.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}")
+        notes[_WAIT] = seconds
+
+
 def _at_autocommit(connection: sa.Connection) -> bool:
-    return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
-
-
-def _refuse_autocommit(engine: sa.Engine) -> None:
-    configured = engine.get_execution_options().get("isolation_level")
-    if "AUTOCOMMIT" in (configured, getattr(engine.dialect, "_on_connect_isolation_level", None)):
-        raise Misconfigured("the engine is at AUTOCOMMIT, where nothing can be taken back; use its default level.")
+    return is_autocommit(connection.get_execution_options().get("isolation_level"))

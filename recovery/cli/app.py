@@ -11,7 +11,7 @@ import typer
 from recovery import migrate as run_ladder
 from recovery.cli.benching import bench
 from recovery.cli.looking import explain, status
-from recovery.cli.options import DEFAULT_URL, AsJson, Prefix, Url, say
+from recovery.cli.options import DEFAULT_URL, AsJson, Prefix, Url, out, printable_anywhere, say
 from recovery.cli.running import deliver, work
 from recovery.cli.sending import send
 from recovery.migrate import migration_sql
@@ -24,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.callback()(printable_anywhere)
+
 
 @app.command()
 def migrate(
@@ -35,10 +37,10 @@ def migrate(
     """Make or upgrade the tables, all or nothing."""
     if sql:
         text = migration_sql(url, table_prefix=table_prefix)
-        say({"sql": text}) if as_json else print(text, end="")
+        say({"sql": text}) if as_json else out(text.rstrip("\n"))
         return
     revision = run_ladder(url, table_prefix=table_prefix)
-    say({"revision": revision}) if as_json else print(f"the tables are at {revision}")
+    say({"revision": revision}) if as_json else out(f"the tables are at {revision}")
 
 
 for _command in (send, work, deliver, status, explain):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -32,18 +33,25 @@ def hash_of(path: Path) -> str:
 
 
 def request(path: Path, deadline: float) -> dict[str, Any]:
-    """What asks for one file to be checked. The same file with the same content is the same message."""
+    """What asks for one file to be checked by then.
+
+    Sending the same line twice is one message. A later run has another deadline and asks for another check, so that
+    its message has another id: under the same one it would collide.
+    """
     found = hash_of(path)
-    identity = hashlib.sha256(f"{path}\n{found}".encode()).hexdigest()[:32]
+    identity = hashlib.sha256(f"{path}\n{found}\n{deadline}".encode()).hexdigest()[:32]
     return {"message_id": f"check:{identity}", "deadline": deadline, "payload": {"path": str(path), "sha256": found}}
 
 
 def main() -> None:
     """Write one JSON line for each file below the folder that was named."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():  # noqa: PLR2004 - one argument
+        sys.exit("name one folder that exists: python -m recovery.examples.check_files FOLDER > files.jsonl")
     deadline = float(int(time.time() + WITHIN_SECONDS))
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
+    output = os.fstat(sys.stdout.fileno())
+    for path in sorted(Path(sys.argv[1]).resolve().rglob("*")):
+        # What this writes to may lie in the folder itself, and is not finished yet.
+        if path.is_file() and not os.path.samestat(path.stat(), output):
             sys.stdout.write(json.dumps(request(path, deadline)) + "\n")
 
 

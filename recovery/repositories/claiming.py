@@ -203,7 +203,7 @@ def _probes(leased: Leased, queues: int, now: sa.ColumnElement[float]) -> sa.Sel
     if not queues:
         return _waiting(leased, now, [leased.key])
     order = (table.c.priority, table.c.available_at, table.c.arrival) if queues > 1 else ()
-    one = _waiting(leased, now, [leased.key, *order])
+    one: sa.Select[Any] = _waiting(leased, now, [leased.key, *order])
     probes = [
         one.where(
             table.c.queue == param(f"queue_{index}", sa.Text()), table.c.priority == sa.literal_column(str(number))

@@ -66,7 +66,9 @@ def _answer(parts: Held, moved: sa.CTE, *more: Any) -> sa.Select[Any]:
     return sa.select(*columns).select_from(joined)
 
 
-def _finish(tables: Tables, leased: Leased, hand: clock.Hand, at: Backend) -> tuple[Held, sa.CTE, sa.CTE, sa.Select[Any]]:
+def _finish(
+    tables: Tables, leased: Leased, hand: clock.Hand, at: Backend
+) -> tuple[Held, sa.CTE, sa.CTE, sa.Select[Any]]:
     text, whole = sa.Text(), sa.BigInteger()
     given = unnested("given", key=text, owner=text, fence=whole, result=text, reply_id=text, reply=text)
     tasks, outbox = tables.tasks, tables.outbox

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recovery.backend import Backend, is_database_error, original, translate
-from recovery.errors import StatementFailed
+from recovery.errors import RecoveryError, StatementFailed
 
 
-class SettlingFailed(Exception):
+class SettlingFailed(RecoveryError):
     """One row could not be settled. The transaction is to be rolled back, and the verb to be run without settling."""
 
 

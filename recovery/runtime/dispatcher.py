@@ -26,7 +26,7 @@ class Dispatcher:
         self._queue = queue
         self._receiver = receiver
         self._stop = stop
-        self._owner = owner or owner_name()
+        self._owner = owner_name() if owner is None else owner
         self._tell = tell
 
     def run(self, *, drain: bool = False, once: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -10,18 +11,29 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+SAME_SECONDS: Final = 1.0
+"""Signals so close together are one: a terminal and a parent process that forwards both send it."""
 
 
-class Stopped(BaseException):
-    """A signal came in a place that may be interrupted. Not an Exception: a handler must not swallow it."""
+class Stopped(KeyboardInterrupt):
+    """A signal came in a place that may be interrupted.
+
+    A KeyboardInterrupt, because a handler must not swallow it as an Exception, and because asyncio lets that one, and
+    no other BaseException of ours, through callbacks and tasks.
+    """
 
 
 class Stop:
-    """A context manager that catches the signals. For the main thread; elsewhere set `wanted`."""
+    """A context manager that catches the signals. For the main thread; elsewhere set `wanted`.
+
+    The first signal asks for an end. A later one ends the process at once, by the signal's default action: whatever
+    hangs then, a lease gives the work back.
+    """
 
     def __init__(self) -> None:
         self.wanted = False
         self._open = False
+        self._first_at = 0.0
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
@@ -44,6 +56,12 @@ class Stop:
             return
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
+        if self.wanted and time.monotonic() - self._first_at > SAME_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        if not self.wanted:
+            self._first_at = time.monotonic()
         self.wanted = True
         if self._open:
             self._open = False

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from recovery.accepting import safe_text
+from recovery.backend import is_database_error
 from recovery.errors import Busy, CommitUnknown, Fenced, InvalidEnvelope, RecoveryError, Unavailable
 from recovery.handlers import Handler, Permanent
 from recovery.messages import Claim
 from recovery.queue import Queue
 from recovery.runtime.looping import loop, owner_name
-from recovery.runtime.stopping import Stop, Stopped
+from recovery.runtime.stopping import Stop
 
 STORE_TRIES: Final = 5
 STORE_PAUSE_SECONDS: Final = 0.2
@@ -24,13 +28,17 @@ LOST: Final = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What became of one claim: the task's state after it (or `lost`), and why where it was not done."""
+    """What became of one claim: the task's state after it (or `lost`), and why where it was not done.
+
+    `error` is made to be printed: it has the class of an exception and where it was raised, never its text, which can
+    hold what the task is about. The text is stored with the task, for `explain`.
+    """
 
     task_id: str
     state: str
     fence: int
     attempt: int
-    error: str | None = field(default=None, repr=False)
+    error: str | None = None
 
 
 class Worker:
@@ -48,7 +56,7 @@ class Worker:
         self._queue = queue
         self._handler = handler
         self._stop = stop
-        self._owner = owner or owner_name()
+        self._owner = owner_name() if owner is None else owner
         self._tell = tell
 
     def run(self, *, drain: bool = False, once: bool = False) -> None:
@@ -63,10 +71,7 @@ class Worker:
         return any(self._queue.counts().open.values())
 
     def _one(self) -> bool:
-        try:
-            claim = self._queue.claim(self._owner)
-        except Busy:
-            return False  # Others were quicker for as long as the bound; asked again after a pause.
+        claim = self._queue.claim(self._owner)
         if claim is None:
             return False
         state, error = self._work(claim)
@@ -77,21 +82,23 @@ class Worker:
         try:
             with Heartbeat(self._queue, claim), self._stop.interruptible():
                 result = self._handler(claim)
-        except Stopped:
-            return self._stored(claim, lambda: self._queue.release(claim), "released")
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything, and the task must outlive it
-            return self._failed(claim, f"{type(error).__name__}: {error}", retryable=not isinstance(error, Permanent))
+        except BaseException as error:  # noqa: BLE001 - a handler may raise anything, and the task must outlive it
+            # Whatever a handler made of the signal that stopped it, it is no fault of the work.
+            if self._stop.wanted:
+                return self._stored(claim, lambda: self._queue.release(claim), "released")
+            return self._failed(claim, reason(error), where(error), retryable=not isinstance(error, Permanent))
         try:
             return self._stored(claim, lambda: self._finished(claim, result), None)
         except InvalidEnvelope as error:
-            return self._failed(claim, f"the result was refused: {error}", retryable=False)
+            said = f"the result was refused: {error}"
+            return self._failed(claim, said, said, retryable=False)
 
     def _finished(self, claim: Claim, result: object) -> str:
         self._queue.finish(claim, result)
         return "done"
 
-    def _failed(self, claim: Claim, reason: str, *, retryable: bool) -> tuple[str, str | None]:
-        return self._stored(claim, lambda: self._queue.fail(claim, reason, retryable=retryable), reason)
+    def _failed(self, claim: Claim, kept: str, told: str, *, retryable: bool) -> tuple[str, str | None]:
+        return self._stored(claim, lambda: self._queue.fail(claim, kept, retryable=retryable), told)
 
     def _stored(self, claim: Claim, store: Callable[[], str], error: str | None) -> tuple[str, str | None]:
         """Store an outcome, again where the database could not just now; the lease bounds how long that helps."""
@@ -106,6 +113,20 @@ class Worker:
                     raise
                 time.sleep(STORE_PAUSE_SECONDS)
         raise AssertionError("unreachable")
+
+
+def reason(error: BaseException) -> str:
+    """What is stored of a handler's exception, and sent in the reply: its class and text, but no database's text."""
+    name = type(error).__name__
+    # It quotes statements and rows, and the reply goes to somebody else.
+    return f"{name} from a database" if is_database_error(error) else f"{name}: {safe_text(error)}"
+
+
+def where(error: BaseException) -> str:
+    """What may be printed of a handler's exception: its class, and the line of code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{at}"
 
 
 class Heartbeat:

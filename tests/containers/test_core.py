@@ -6,20 +6,7 @@ import pytest
 
 from recovery import Fenced
 from tests.plugins.queues import AUTH, envelope
-
-
-class LostAck:
-    """A receiver whose first answer is lost on the way, after it has stored the reply."""
-
-    def __init__(self, receiver):
-        self.receiver, self.lost = receiver, False
-
-    def accept(self, reply_id, payload):
-        answer = self.receiver.accept(reply_id, payload)
-        if self.lost:
-            return answer
-        self.lost = True
-        raise TimeoutError("ACK lost")
+from tests.plugins.receivers import LostAck
 
 
 def test_the_whole_way(queue, receiver, clock):

@@ -89,15 +89,19 @@ def test_autocommit(plain):
             plain.on(loose)
 
 
-@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_another_level(plain, backend, level):
-    """A level other than READ COMMITTED is refused; SQLite, which has no such levels, has no such case."""
-    if backend == "sqlite":
-        return
-    with plain.engine.connect().execution_options(isolation_level=level) as connection:
-        connection.begin()
-        with pytest.raises(Misconfigured):
-            plain.on(connection)
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+def test_another_level(postgres_database, level):
+    """Where transactions have levels, every other than READ COMMITTED is refused, before anything is written."""
+    with (
+        Queue.open(postgres_database, allowed_sources=SOURCES) as queue,
+        queue.engine.connect().execution_options(isolation_level=level) as connection,
+        connection.begin(),
+    ):
+        if level == "READ COMMITTED":
+            assert queue.on(connection).receive(envelope(), AUTH).duplicate is False
+            return
+        with pytest.raises(Misconfigured, match="READ COMMITTED"):
+            queue.on(connection)
 
 
 def test_not_a_connection(plain):

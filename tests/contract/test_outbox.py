@@ -5,6 +5,7 @@ import sqlalchemy as sa
 
 from recovery import Fenced, InvalidEnvelope, Misconfigured, PayloadCollision, Receipt, Unavailable
 from tests.plugins.queues import AUTH, envelope
+from tests.plugins.receivers import LostAck
 
 
 class Answering:
@@ -18,20 +19,6 @@ class Answering:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
-
-
-class LostAck:
-    """A receiver whose first answer is lost on the way, after it has stored the reply."""
-
-    def __init__(self, receiver):
-        self.receiver, self.lost = receiver, False
-
-    def accept(self, reply_id, payload):
-        answer = self.receiver.accept(reply_id, payload)
-        if self.lost:
-            return answer
-        self.lost = True
-        raise TimeoutError("ACK lost")
 
 
 @pytest.fixture

@@ -1,38 +1,34 @@
-"""The steps of a message's life, each with a crash at its commit: in this process, or in one that really dies.
-
-As a script: `crashing.py URL STEP PLACE`, from the checkout; it ends with status 7, at the commit.
-"""
+"""The steps of a message's life, each with a crash at its commit: in this process, or in one that really dies."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
 
-from recovery import AuthContext, Claim, Envelope, Queue, Receiver
+from recovery import AuthContext, Claim, Delivery, Envelope, ManualClock, Queue, Receiver
 
 DIED = 7
 FIRST = "first"
 AUTH = AuthContext("agent-a")
 ENVELOPE = Envelope("m-1", "agent-a", {"ask": "add"}, deadline=4e9)
-LONG_SECONDS, SHORT_SECONDS = 60.0, 0.5
-
-Arm = Callable[[sa.Engine], None]
+START, LEASE_SECONDS = 1000.0, 10.0
+LATER_SECONDS = 1.0
+"""How long after its claim a worker does what it does: a renewal that changed nothing could not be seen."""
 
 
 class Crash(Exception):
     """What the commit raises; it is neither the driver's nor SQLAlchemy's."""
 
 
-def open_queue(url: str, step: str) -> Queue:
-    """A queue whose lease is short where the step loses it."""
-    lease = SHORT_SECONDS if step == "claim" else LONG_SECONDS
-    return Queue.open(
-        url, allowed_sources={"agent-a"}, lease_seconds=lease, delivery_lease_seconds=SHORT_SECONDS, backoff=0.0
-    )
+def open_queue(url: str, clock: ManualClock | None = None) -> Queue:
+    """A queue that waits for nothing but its leases, which end by the clock given."""
+    leases = {"lease_seconds": LEASE_SECONDS, "delivery_lease_seconds": LEASE_SECONDS}
+    return Queue.open(url, allowed_sources={"agent-a"}, clock=clock, backoff=0.0, **leases)
 
 
 def break_commit(engine: sa.Engine, place: str, crash: Callable[[], NoReturn]) -> None:
@@ -58,56 +54,69 @@ def die() -> NoReturn:
     os._exit(DIED)
 
 
-def run(url: str, step: str, arm: Arm) -> None:
+def wait_for_the_kill(line: Connection, place: str) -> NoReturn:
+    """Say on the line that this is the moment, and do nothing more; end when nobody is left who could kill."""
+    line.send(place)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def run(url: str, step: str, place: str, crash: Callable[[], NoReturn]) -> None:
     """Live up to `step` undisturbed, arm the crash, and do the step."""
-    with open_queue(url, step) as queue, Receiver.open(url) as receiver:
-        STEPS[step](queue, receiver, arm)
+    clock = ManualClock(START)
+    with open_queue(url, clock) as queue, Receiver.open(url, clock=clock) as receiver:
+        do = _prepared(step, queue, receiver, clock)
+        break_commit((receiver if step == "accept" else queue).engine, place, crash)
+        do()
 
 
-def _receive(queue: Queue, receiver: Receiver, arm: Arm) -> None:
-    arm(queue.engine)
+def _prepared(step: str, queue: Queue, receiver: Receiver, clock: ManualClock) -> Callable[[], object]:
+    if step == "receive":
+        return lambda: queue.receive(ENVELOPE, AUTH)
     queue.receive(ENVELOPE, AUTH)
-
-
-def _claim(queue: Queue, receiver: Receiver, arm: Arm) -> None:
-    queue.receive(ENVELOPE, AUTH)
-    arm(queue.engine)
-    queue.claim(FIRST)
-
-
-def _finish(queue: Queue, receiver: Receiver, arm: Arm) -> None:
-    claim = _claimed(queue)
-    arm(queue.engine)
+    if step == "claim":
+        return lambda: queue.claim(FIRST)
+    claim = queue.claim(FIRST)
+    assert claim is not None
+    clock.advance(LATER_SECONDS)
+    if step in WORK:
+        return lambda: WORK[step](queue, claim)
     queue.finish(claim, "answer")
-
-
-def _accept(queue: Queue, receiver: Receiver, arm: Arm) -> None:
-    queue.finish(_claimed(queue), "answer")
-    arm(receiver.engine)
     # Not dispatch_once: a receiver that raises is recorded there, and this one is to take all down with it.
     held = queue.claim_reply(FIRST)
     assert held is not None
+    return lambda: DELIVERY[step](queue, receiver, held)
+
+
+def _accepted(queue: Queue, receiver: Receiver, held: Delivery) -> None:
     receiver.accept(held.reply_id, held.payload)
 
 
-def _sent(queue: Queue, receiver: Receiver, arm: Arm) -> None:
-    queue.finish(_claimed(queue), "answer")
-    held = queue.claim_reply(FIRST)
-    assert held is not None
+def _sent(queue: Queue, receiver: Receiver, held: Delivery) -> None:
     receiver.accept(held.reply_id, held.payload)
-    arm(queue.engine)
     queue.settle(held, delivered=True)
 
 
-def _claimed(queue: Queue) -> Claim:
-    queue.receive(ENVELOPE, AUTH)
-    claim = queue.claim(FIRST)
-    assert claim is not None
-    return claim
+def _ack_lost(queue: Queue, receiver: Receiver, held: Delivery) -> None:
+    receiver.accept(held.reply_id, held.payload)
+    queue.settle(held, delivered=False, error="ACK lost")
 
 
-STEPS = {"receive": _receive, "claim": _claim, "finish": _finish, "accept": _accept, "sent": _sent}
+WORK: dict[str, Callable[[Queue, Claim], object]] = {
+    "finish": lambda queue, claim: queue.finish(claim, "answer"),
+    "fail": lambda queue, claim: queue.fail(claim, "boom"),
+    "give up": lambda queue, claim: queue.fail(claim, "boom", retryable=False),
+    "release": lambda queue, claim: queue.release(claim),
+    "cancel": lambda queue, claim: queue.cancel(claim.task_id),
+    "renew": lambda queue, claim: queue.renew(claim),
+}
+"""What may be done with a claim."""
 
-
-if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[2], lambda engine: break_commit(engine, sys.argv[3], die))
+DELIVERY: dict[str, Callable[[Queue, Receiver, Delivery], object]] = {
+    "accept": _accepted,
+    "sent": _sent,
+    "ack lost": _ack_lost,
+}
+"""What may become of a reply that is being sent; the receiver's commit is another engine's than the queue's."""

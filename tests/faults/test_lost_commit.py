@@ -13,7 +13,7 @@ from tests.faults.crashing import AUTH, ENVELOPE
 @pytest.fixture
 def queue(postgres_database):
     """A queue on PostgreSQL."""
-    with crashing.open_queue(postgres_database, "receive") as queue:
+    with crashing.open_queue(postgres_database) as queue:
         yield queue
 
 

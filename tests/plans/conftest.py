@@ -14,25 +14,21 @@ from benchmarks.targets import Place
 from recovery import Queue, migrate, open_engine
 from recovery.backend import of
 from recovery.repositories import claiming
+from tests.plans.gates import ANOTHER, EMPTY, FULL, LONG_AGO, STATISTICS
 from tests.plans.verbs import LONG_SECONDS, Everything
 
 FINISHED, RUNNING, PENDING, FUTURE = 6_000, 2_000, 6_000, 6_000
 RECEIPTS = 3_000
-FULL, EMPTY, ANOTHER, LONG_AGO = STATISTICS = (
-    "analysed when full",
-    "analysed while empty",
-    "analysed with one row of another kind",
-    "analysed when everything was due",
-)
 MOVED_SECONDS = 60 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A place with an open queue."""
+    """A place with an open queue, and what its database believes."""
 
     place: Place
     queue: Queue
+    statistics: str = ""
 
     def session(self) -> Everything:
         """Every verb on one connection."""
@@ -87,14 +83,14 @@ def large(url: str, request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def crowded(large: Place) -> Iterator[Opened]:
+def crowded(large: Place, request: pytest.FixtureRequest) -> Iterator[Opened]:
     """The large tables, with a queue."""
-    yield from _opened(large)
+    yield from _opened(large, request.node.callspec.params["large"])
 
 
-def _opened(place: Place) -> Iterator[Opened]:
+def _opened(place: Place, statistics: str = "") -> Iterator[Opened]:
     engine = open_engine(place.url)
-    yield Opened(place, Queue(engine, **place.settings(delivery_lease_seconds=LONG_SECONDS)))
+    yield Opened(place, Queue(engine, **place.settings(delivery_lease_seconds=LONG_SECONDS)), statistics)
     engine.dispose()
 
 
@@ -129,10 +125,10 @@ def _receipts(place: Place) -> tuple[str, ...]:
     at = place.tables
     outbox, receipts, effects = at.outbox.name, at.receipts.name, at.effects.name
     half = f"SELECT reply_id FROM {outbox} ORDER BY arrival LIMIT {RECEIPTS}"
-    stored = "SELECT reply_id, 'none', payload, created_at"
+    stored = f"SELECT reply_id, 'none', payload, created_at FROM {outbox} WHERE state = 'sent'"
     return (
         f"UPDATE {outbox} SET state = 'sent', settled_at = created_at WHERE reply_id IN ({half})",
-        f"INSERT INTO {receipts} (reply_id, content_hash, payload, received_at) {stored} FROM {outbox} WHERE state = 'sent'",
+        f"INSERT INTO {receipts} (reply_id, content_hash, payload, received_at) {stored}",
         f"INSERT INTO {effects} (reply_id, applied_at) SELECT reply_id, received_at FROM {receipts}",
     )
 

@@ -10,6 +10,14 @@ from recovery.backend import of
 from tests.plans.verbs import MANY, VERBS, Everything
 from tests.plans.watching import BOUND_STATE, Rewrite, Seen, watched
 
+FULL, EMPTY, ANOTHER, LONG_AGO = STATISTICS = (
+    "analysed when full",
+    "analysed while empty",
+    "analysed with one row of another kind",
+    "analysed when everything was due",
+)
+"""What the database believes of its tables."""
+
 TASK, REPLY = {"pk_tasks"}, {"pk_outbox"}
 LOOK, LOOK_REPLY = {"ix_tasks_lease", "ix_tasks_deadline"}, {"ix_outbox_lease"}
 WAITING, WAITING_REPLY = {"ix_tasks_claimable"}, {"ix_outbox_claimable"}

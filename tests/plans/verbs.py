@@ -1,5 +1,7 @@
 """Every verb once, with what it needs beforehand: up to its `yield` each function prepares, and then calls the verb."""
 
+# ruff: noqa: D103 - each function has the name of what it calls
+
 from __future__ import annotations
 
 import itertools

@@ -91,7 +91,9 @@ class Watcher:
         table = node.get("Relation Name", "") if by_index is None else self._table_of(by_index)
         if self._names.get(table, EXEMPT) == EXEMPT:
             return None
-        read = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+        read = (
+            node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+        )
         # An index that is read without a condition is read from one end to the other.
         index = self._plain(by_index) if by_index and "Index Cond" in node else None
         return Access(self._names[table], index, round(read * node["Actual Loops"]))

@@ -20,7 +20,7 @@ OTHER_SECONDS = 0.2
 ROUNDS = range(100)
 WRITES = re.compile(r"INSERT INTO|UPDATE \w+ SET")
 
-moments = pytest.mark.parametrize("moment", ["before", "after"])
+moments = pytest.mark.parametrize("moment", ["before", "after", "commit"])
 
 
 def message(number=0, text="same"):
@@ -29,16 +29,28 @@ def message(number=0, text="same"):
 
 
 class Pause:
-    """Stops an engine's next write, `before` or `after` the statement, until it is let go."""
+    """Stops an engine `before` or `after` its next write, or before the next `commit`, until it is let go."""
 
     def __init__(self, engine, moment):
         self.reached, self.go_on = threading.Event(), threading.Event()
-        sa.event.listen(engine, f"{moment}_cursor_execute", self._wait)
+        if moment == "commit":
+            sa.event.listen(engine, "commit", self._wait)
+        else:
+            sa.event.listen(engine, f"{moment}_cursor_execute", self._wait_at_a_write)
 
-    def _wait(self, connection, cursor, statement, *_):
-        if WRITES.search(statement) and not self.reached.is_set():
+    def _wait_at_a_write(self, connection, cursor, statement, *_):
+        if WRITES.search(statement):
+            self._wait(connection)
+
+    def _wait(self, connection):
+        if not self.reached.is_set():
             self.reached.set()
             assert self.go_on.wait(PATIENCE_SECONDS), "nobody let the first one go on"
+
+
+def has_one_writer(engine):
+    """Whether a transaction that writes keeps all others out from its BEGIN to its end, and not row by row."""
+    return engine.dialect.name == "sqlite"
 
 
 def outcome(call):
@@ -58,17 +70,16 @@ def threads():
 
 @pytest.fixture
 def one_in_the_middle(threads):
-    """Runs a call up to its first write, then another call, then the rest of the first; returns both outcomes."""
+    """Runs a call up to a moment, then another call, then the rest of the first; returns both outcomes."""
 
     def race(engine, moment, first, second):
         pause = Pause(engine, moment)
         try:
             one = threads.submit(outcome, first)
-            assert pause.reached.wait(PATIENCE_SECONDS), "the first one never came to its write"
+            assert pause.reached.wait(PATIENCE_SECONDS), "the first one never came to that moment"
             two = threads.submit(outcome, second)
             done, _ = concurrent.futures.wait([two], timeout=OTHER_SECONDS)
-            # On SQLite the first one has had the write lock since its BEGIN.
-            assert not (done and engine.dialect.name == "sqlite"), "the second one did not wait for the write lock"
+            assert not (done and has_one_writer(engine)), "the second one did not wait for the write lock"
         finally:
             pause.go_on.set()
         return one.result(PATIENCE_SECONDS), two.result(PATIENCE_SECONDS)
@@ -250,8 +261,9 @@ def test_free_finish_against_reclaim(queues, clock, at_once):
         if finished is None:
             assert (None, ["done"]) == (again, statuses(one, claim.task_id))
             continue
-        # The reclaim passes over a row that the refused finish has locked at that moment.
         assert (Fenced, []) == (type(finished), statuses(one, claim.task_id))
+        # Only where rows are locked one by one may it pass over the row, while the refused finish still has it.
+        assert again is not None or not has_one_writer(two.engine)
         held = again or two.claim("two")
         assert (claim.task_id, 2) == (held.task_id, held.fence)
         assert two.cancel(claim.task_id)
@@ -316,6 +328,25 @@ def test_free_dispatch_once(queues, receivers, at_once):
         got = at_once(lambda: one.dispatch_once(receivers[0], "one"), lambda: two.dispatch_once(receivers[1], "two"))
         assert [("sent", False)] == [(sent.state, sent.duplicate) for sent in got if sent is not None]
     assert len(ROUNDS) == receivers[0].effect_count()
+
+
+def test_a_reclaim_passes_over_a_row_that_is_held(postgres_database):
+    """A claim never waits for a row: it finds nothing now, changes nothing, and the next one gets the task."""
+    clock = ManualClock()
+    with Queue.open(
+        postgres_database, allowed_sources={"agent-a"}, lease_seconds=LEASE_SECONDS, clock=clock, busy_seconds=1.0
+    ) as queue:
+        held = claimed(queue)
+        clock.advance(LEASE_SECONDS)
+        with queue.engine.connect() as holder:
+            holder.execute(sa.text("SELECT 1 FROM tasks WHERE task_id = :id FOR UPDATE"), {"id": held.task_id})
+            assert None is queue.claim("two")
+            stored = queue.task(held.task_id)
+            assert stored is not None
+            assert ("running", "one", 1) == (stored.state, stored.owner, stored.fence)
+        again = queue.claim("two")
+        assert again is not None
+        assert (held.task_id, 2) == (again.task_id, again.fence)
 
 
 def test_a_claim_that_ran_out_while_it_waited(postgres_database, threads):
