@@ -45,6 +45,7 @@ class AsyncVerbs:
     release = async_verb(TaskRepository, TaskRepository.release)
     cancel = async_verb(TaskRepository, TaskRepository.cancel)
     task = async_verb(TaskRepository, TaskRepository.task, READ)
+    has_open = async_verb(TaskRepository, TaskRepository.has_open, READ)
     claim_reply = async_verb(OutboxRepository, OutboxRepository.claim_reply, look=OutboxRepository.has_work)
     claim_reply_batch = async_verb(
         OutboxRepository, OutboxRepository.claim_reply_batch, look=OutboxRepository.has_work_for

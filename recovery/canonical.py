@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from types import MappingProxyType
 from typing import Final
 
@@ -25,7 +26,10 @@ def canonical_json(value: object) -> str:
     Object keys must be `str`. Raises `ValueError` for NaN, an infinity or a value that contains itself, `TypeError`
     for what JSON does not have.
     """
-    return _ENCODER.encode(value)
+    # What the encoder does with these, without its preparations.
+    if type(value) is str:
+        return encode_basestring(value)
+    return int.__repr__(value) if type(value) is int else _ENCODER.encode(value)
 
 
 def canonical_object(members: Mapping[str, str]) -> str:
@@ -85,6 +89,5 @@ def reply_text(task_id: str, state: str, result_text: str) -> str:
     `state` is the terminal state of the task. `result_text` is canonical JSON already: the result of a task that is
     done, or else the reason as a JSON string.
     """
-    members = {"kind": "result", "status": state, "task_id": task_id}
-    encoded = {name: canonical_json(text) for name, text in members.items()}
-    return canonical_object({**encoded, "result": result_text})
+    status, identity = canonical_json(state), canonical_json(task_id)
+    return f'{{"kind":"result","result":{result_text},"status":{status},"task_id":{identity}}}'

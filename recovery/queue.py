@@ -47,6 +47,7 @@ class Verbs:
     release = verb(TaskRepository, TaskRepository.release)
     cancel = verb(TaskRepository, TaskRepository.cancel)
     task = verb(TaskRepository, TaskRepository.task, READ)
+    has_open = verb(TaskRepository, TaskRepository.has_open, READ)
     claim_reply = verb(OutboxRepository, OutboxRepository.claim_reply, look=OutboxRepository.has_work)
     claim_reply_batch = verb(OutboxRepository, OutboxRepository.claim_reply_batch, look=OutboxRepository.has_work_for)
     renew_reply = verb(OutboxRepository, OutboxRepository.renew_reply, REPEATABLE)

@@ -33,7 +33,7 @@ from recovery.backend.base import (
 )
 from recovery.backend.postgresql import PostgreSQL
 from recovery.backend.sqlite import SQLite, module_of
-from recovery.backend.statement import begun, change, param, rows, unnested
+from recovery.backend.statement import begun, change, change_rows, param, rows, unnested
 from recovery.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ __all__ = [
     "begin_next",
     "begun",
     "change",
+    "change_rows",
     "end_next",
     "for_url",
     "forget_begin",

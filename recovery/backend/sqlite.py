@@ -43,6 +43,8 @@ _TURNS = "recovery.turns"
 _LATE_SECONDS = 0.05
 """A wait in line shorter than this is not worth a PRAGMA to take it off the busy timeout."""
 
+_ZERO: sa.ColumnElement[int] = sa.literal_column("0")
+_ONE: sa.ColumnElement[int] = sa.literal_column("1")
 _BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _NOTADB = 5, 6, 8, 10, 11, 13, 14, 26
 _MISSING_FILE = "the database file does not exist; make it with: recovery migrate, and the same --url."
 
@@ -176,7 +178,7 @@ class SQLite:
 
     def arrival(self, table: sa.Table) -> dict[str, Any]:
         # The write lock is held, so nobody else counts at the same time.
-        return {"arrival": sa.select(sa.func.coalesce(sa.func.max(table.c.arrival), 0) + 1).scalar_subquery()}
+        return {"arrival": sa.select(sa.func.coalesce(sa.func.max(table.c.arrival), _ZERO) + _ONE).scalar_subquery()}
 
     def translate_driver(self, error: Exception, phase: Phase) -> RecoveryError:
         primary = getattr(error, "sqlite_errorcode", 1) & 0xFF

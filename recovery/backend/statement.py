@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -23,21 +24,47 @@ Values: TypeAlias = Mapping[str, Any]
 class Statement:
     """The text of one statement for one dialect, and how its rows are named."""
 
-    __slots__ = ("_constants", "row", "text")
+    __slots__ = ("_constants", "_order", "_plain_order", "row", "text")
 
     def __init__(self, element: Any, dialect: Dialect) -> None:
-        # Both drivers take values by name, and then one that stands in ten places is handed over once.
-        kind: Any = type(dialect)
-        named = dialect if dialect.paramstyle == "pyformat" else kind(paramstyle="named")
-        compiled = element.compile(dialect=named)
+        compiled, order = _compiled(element, dialect)
         self.text = str(compiled)
         self._constants = {name: value for name, value in compiled.params.items() if not name.startswith("p_")}
+        self._order = _picker(order)
+        self._plain_order = _picker([name.removeprefix("p_") for name in order])
         names = element.exported_columns.keys() if hasattr(element, "exported_columns") else ()
         self.row: Any = namedtuple("Row", names) if names else None  # noqa: PYI024 - made from the statement itself
 
-    def given(self, values: Values) -> Values:
-        """All values of the statement, with those that it brings itself."""
+    def given(self, values: Values) -> Any:
+        """All values of the statement, with those that it brings itself, in the shape that the driver wants."""
+        if self._order is not None:
+            return self._order(values)
         return {**self._constants, **values} if self._constants else values
+
+    def given_rows(self, found: Sequence[Values]) -> list[Any]:
+        """The same for many rows, whose values have the names of columns."""
+        if self._plain_order is not None:
+            return list(map(self._plain_order, found))
+        return [self.given({f"p_{name}": value for name, value in row.items()}) for row in found]
+
+
+def _compiled(element: Any, dialect: Dialect) -> tuple[Any, Sequence[str]]:
+    """The compiled statement, and the order of its values where the driver wants them by position."""
+    compiled = element.compile(dialect=dialect)
+    order = compiled.positiontup
+    if order is None:
+        return compiled, ()
+    if len(set(order)) == len(order) and all(name.startswith("p_") for name in order):
+        return compiled, order
+    # A value that stands in ten places is handed over once, by its name.
+    kind: Any = type(dialect)
+    return element.compile(dialect=kind(paramstyle="named")), ()
+
+
+def _picker(names: Sequence[str]) -> Callable[[Values], tuple[Any, ...]] | None:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return (lambda values: (values[names[0]],)) if names else None
 
 
 _statements: dict[tuple[Hashable, ...], Statement] = {}
@@ -60,13 +87,31 @@ def rows(connection: sa.Connection, build: Build, arguments: tuple[Any, ...], va
     return [known.row._make(row) for row in cursor.fetchall()]
 
 
-def change(connection: sa.Connection, build: Build, arguments: tuple[Any, ...], *values: Values) -> int:
-    """Run a statement that returns none, once for each of `values`, and return how many rows it touched in all."""
+def change(connection: sa.Connection, build: Build, arguments: tuple[Any, ...], values: Values) -> int:
+    """Run a statement that returns none, and return how many rows it touched."""
     known = statement(connection, build, *arguments)
-    if len(values) == 1:
-        touched: int = run(connection, known.text, known.given(values[0])).rowcount
+    touched: int = run(connection, known.text, known.given(values)).rowcount
+    return touched
+
+
+def change_rows(
+    connection: sa.Connection, build: Build, arguments: tuple[Any, ...], given: Sequence[Values], arrays: Sequence[str]
+) -> int:
+    """Run a statement for many rows, each with values by the names of columns; return how many rows it touched.
+
+    Where the backend composes it is one statement, which takes the columns of `arrays` as arrays, and what is the same
+    in all rows as it is; else it is run once for each row.
+    """
+    known = statement(connection, build, *arguments)
+    touched: int
+    if connection.dialect.paramstyle == "pyformat":
+        first = given[0]
+        values = {f"p_{name}": [row[name] for row in given] if name in arrays else first[name] for name in first}
+        touched = run(connection, known.text, known.given(values)).rowcount
+    elif len(given) == 1:
+        touched = run(connection, known.text, known.given_rows(given)[0]).rowcount
     else:
-        touched = run_many(connection, known.text, [known.given(one) for one in values]).rowcount
+        touched = run_many(connection, known.text, known.given_rows(given)).rowcount
     return touched
 
 
@@ -74,7 +119,11 @@ def run(connection: sa.Connection, text: str, given: Any) -> Any:
     """Send one statement in the connection's transaction, beginning it where it has not begun."""
     begun(connection)
     cursor: Any = connection.connection.cursor()
+    if connection.dispatch.before_cursor_execute:
+        text, given = _before(connection, cursor, text, given, many=False)
     cursor.execute(text, given)
+    if connection.dispatch.after_cursor_execute:
+        _after(connection, cursor, text, given, many=False)
     return cursor
 
 
@@ -82,8 +131,24 @@ def run_many(connection: sa.Connection, text: str, given: Sequence[Any]) -> Any:
     """The same for many sets of values."""
     begun(connection)
     cursor: Any = connection.connection.cursor()
+    if connection.dispatch.before_cursor_execute:
+        text, given = _before(connection, cursor, text, given, many=True)
     cursor.executemany(text, given)
+    if connection.dispatch.after_cursor_execute:
+        _after(connection, cursor, text, given, many=True)
     return cursor
+
+
+def _before(connection: sa.Connection, cursor: Any, text: str, given: Any, *, many: bool) -> tuple[str, Any]:
+    # Whoever listens to SQLAlchemy's own events, a tracer say, sees these statements as it sees all others.
+    for listener in connection.dispatch.before_cursor_execute:
+        text, given = listener(connection, cursor, text, given, None, many)
+    return text, given
+
+
+def _after(connection: sa.Connection, cursor: Any, text: str, given: Any, *, many: bool) -> None:
+    for listener in connection.dispatch.after_cursor_execute:
+        listener(connection, cursor, text, given, None, many)
 
 
 def begun(connection: sa.Connection) -> None:

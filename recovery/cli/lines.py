@@ -14,7 +14,7 @@ from recovery.errors import InvalidEnvelope
 from recovery.messages import Envelope
 
 REQUIRED: Final = ("message_id", "deadline", "payload")
-OPTIONAL: Final = ("max_attempts", "hops", "kind", "sender")
+OPTIONAL: Final = ("max_attempts", "hops", "kind", "sender", "queue", "priority")
 KNOWN: Final = (*REQUIRED, *OPTIONAL)
 LINE_BYTES_MAX: Final = 1024 * 1024
 """Far above the largest payload with every character escaped: only so much of a line is ever held in memory."""

@@ -11,6 +11,7 @@ import typer
 
 from recovery import Dispatched, Queue, handlers
 from recovery.cli.options import DEFAULT_URL, INTERRUPTED, AsJson, Prefix, Url, only_one, receiver_at, teller
+from recovery.repositories.tasks import DEFAULT_QUEUES
 from recovery.runtime.dispatcher import Dispatcher
 from recovery.runtime.stopping import Stop
 from recovery.runtime.worker import Worked, Worker
@@ -18,7 +19,7 @@ from recovery.settings import LEASE_SECONDS
 from recovery.states import DEAD, PENDING
 
 
-def work(
+def work(  # noqa: PLR0913, PLR0917 - an option of the command each
     handler: Annotated[
         str, typer.Option("--handler", help="MODULE:FUNCTION; the current folder is searched too.", show_default=False)
     ],
@@ -26,7 +27,7 @@ def work(
         bool,
         typer.Option(
             "--drain",
-            help="End when no task is open: waits for retries that are due later and for what other workers hold.",
+            help="End when no task of its queues is open: waits for later retries and for what other workers hold.",
         ),
     ] = False,
     once: Annotated[  # noqa: FBT002
@@ -34,6 +35,9 @@ def work(
     ] = False,
     owner: Annotated[
         str | None, typer.Option("--owner", help="The name of this worker; else host and process.")
+    ] = None,
+    queues: Annotated[
+        list[str] | None, typer.Option("--queue", help="A queue to take tasks from; may be repeated. Else: default.")
     ] = None,
     lease_seconds: Annotated[
         float, typer.Option("--lease-seconds", help="How long a claim holds; renewed while the handler runs.")
@@ -53,7 +57,8 @@ def work(
     with contextlib.redirect_stdout(sys.stderr):
         function = handlers.load(handler)
         with Queue.open(url, table_prefix=table_prefix, lease_seconds=lease_seconds) as queue, Stop() as stop:
-            Worker(queue, function, stop, owner=owner, tell=tell).run(drain=drain, once=once)
+            named = tuple(queues or DEFAULT_QUEUES)
+            Worker(queue, function, stop, owner=owner, queues=named, tell=tell).run(drain=drain, once=once)
     _leave(stop)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from recovery.backend import Backend, change, of, param, unnested
+from recovery.backend import Backend, change_rows, of, param, unnested
 
 
 def add(connection: sa.Connection, table: sa.Table, given: Sequence[Mapping[str, Any]]) -> None:
@@ -16,11 +16,7 @@ def add(connection: sa.Connection, table: sa.Table, given: Sequence[Mapping[str,
         return
     backend = of(connection)
     names = tuple(given[0])
-    if backend.composes:
-        sets = [{f"p_{name}": [row[name] for row in given] for name in names}]
-    else:
-        sets = [{f"p_{name}": value for name, value in row.items()} for row in given]
-    change(connection, _add, (table, names, backend), *sets)
+    change_rows(connection, _add, (table, names, backend), given, names)
 
 
 def _add(table: sa.Table, names: tuple[str, ...], backend: Backend) -> sa.Insert:

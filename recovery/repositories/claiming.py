@@ -139,7 +139,7 @@ def _something_over(
     for column in ("lease_until",) if leased.deadline is None else ("lease_until", "deadline"):
         over = is_over(leased, column, now)
         behind = sa.true() if since is None else leased.table.c[column] >= since
-        one = sa.select(sa.literal_column("1")).select_from(leased.table).where(over, behind)
+        one: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(leased.table).where(over, behind)
         found.append(_is_any(one.order_by(leased.table.c[column]).limit(sa.literal_column("1"))))
     return sa.or_(*found)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from recovery import clock, states
+from recovery import states
+from recovery.accepting import is_text_key
 from recovery.backend import rows
 from recovery.canonical import reply_id, reply_text
 from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
@@ -66,11 +67,11 @@ def _identity(one: Numbered) -> str | int:
 def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
     verdicts: dict[int, Verdict] = {}
     held: list[tuple[Any, Finish]] = []
-    now = 0.0
+    found = _locked(room, [item.claim.task_id for _, item in items])
+    now = room.now()
     for index, item in items:
         claim = item.claim
-        row = leases.lock(room.connection, room.leased, claim.task_id)
-        now = now or clock.read(room.connection, room.settings.clock)
+        row = found.get(claim.task_id) if is_text_key(claim.task_id) else None
         error = leases.broken(row, room.leased, claim.task_id, claim.owner, claim.fence, now)
         if error is None:
             held.append((row, item))
@@ -79,6 +80,13 @@ def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verd
         verdicts[index] = Verdict(claim.task_id, None if error else states.DONE, error)
     _end(room, held, now)
     return verdicts
+
+
+def _locked(room: TaskRepository, keys: Sequence[str]) -> dict[str, Any]:
+    if len(keys) > 1 and not room.backend.composes:
+        return leases.lock_all(room.connection, room.leased, [key for key in keys if is_text_key(key)])
+    found = {key: leases.lock(room.connection, room.leased, key) for key in keys if is_text_key(key)}
+    return {key: row for key, row in found.items() if row is not None}
 
 
 def _end(room: TaskRepository, held: Sequence[tuple[Any, Finish]], now: float) -> None:

@@ -79,7 +79,8 @@ def _finish(
     more = (given.c.result, given.c.reply_id, given.c.reply, again.label("row_again"))
     parts = held_part(leased, given, clock.expression(at, hand), *more)
     held = parts.held
-    end = sa.update(tasks).where(tasks.c.task_id == held.c.key, tasks.c.fence == held.c.fence)
+    # By key alone: the row is locked and proven. Its fence may be younger than what this statement began with.
+    end = sa.update(tasks).where(tasks.c.task_id == held.c.key)
     values = {"state": literal(states.DONE), "owner": NOTHING, "lease_until": NOTHING, "result": held.c.result}
     ended = end.values(**values, ended_at=held.c.read_at).returning(tasks.c.task_id.label("key")).cte("ended")
     reply = {
@@ -149,7 +150,7 @@ def finish_and_claim_statement(
     answer = _answer(parts, ended, claim.seen.c.due)
     taken = [column.label(f"next_{column.name}") for column in claim.taken.c]
     joined = answer.add_columns(*taken).join(claim.seen, sa.true()).outerjoin(claim.taken, sa.true())
-    after = sa.literal_column("2")  # One task is finished, in steps 0 and 1, and one is taken.
+    after: sa.ColumnElement[int] = sa.literal_column("2")  # One task is finished, in steps 0 and 1, and one is taken.
     return joined.add_cte(put, _noted(tables, moves, _ordered(sa.literal_column("1"), after, claim.moves)))
 
 
@@ -165,7 +166,7 @@ def settle_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backe
     target = sa.case(
         (held.c.delivered, literal(states.SENT)), (spent, literal(states.DEAD)), else_=literal(states.PENDING)
     )
-    settle = sa.update(outbox).where(outbox.c.reply_id == held.c.key, outbox.c.fence == held.c.fence)
+    settle = sa.update(outbox).where(outbox.c.reply_id == held.c.key)
     settled = (
         settle.values(
             state=target,

@@ -7,6 +7,7 @@ worth nothing if the lease can run out while the lock is waited for.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 
 from recovery import clock, states
 from recovery.accepting import is_text_key
-from recovery.backend import Backend, change, of, param, rows, unnested
+from recovery.backend import Backend, change, change_rows, of, param, rows, unnested
 from recovery.clock import ManualClock
 from recovery.errors import Fenced
 from recovery.schema import Tables
@@ -80,6 +81,20 @@ def lock(connection: sa.Connection, leased: Leased, identity: object) -> Row | N
     return found[0] if found else None
 
 
+def lock_all(connection: sa.Connection, leased: Leased, keys: Sequence[str]) -> dict[str, Row]:
+    """Read many rows where the write lock is held already, and return those that are there, by key.
+
+    Only where the backend does not compose; all are text keys.
+    """
+    found = rows(connection, _read_all, (leased,), {"p_keys": json.dumps(keys)})
+    return {getattr(row, leased.key.name): row for row in found}
+
+
+def _read_all(leased: Leased) -> sa.Select[Any]:
+    keys = sa.func.json_each(param("keys", sa.Text())).table_valued("value", name="keys")
+    return sa.select(*leased.columns).where(leased.key.in_(sa.select(keys.c.value)))
+
+
 def _lock(leased: Leased) -> sa.Select[Any]:
     by_key = leased.key == param("key", sa.Text())
     return sa.select(*leased.columns).where(by_key).with_for_update(key_share=True)
@@ -140,18 +155,13 @@ def write(
     allowed = states.sources(leased.moves, target)
     if any(row.state not in allowed for row in locked):
         raise _changed(leased, locked)
-    backend = of(connection)
     sets = [
         {"key": getattr(row, leased.key.name), "fence": row.fence, **values, **own}
         for row, own in zip(locked, each or [{}] * len(locked), strict=True)
     ]
-    names = tuple(sets[0])[2:]
     own_names = tuple(each[0]) if each else ()
-    if backend.composes:
-        arrays = {name: [one[name] for one in sets] for name in ("key", "fence", *own_names)}
-        sets = [{**values, **arrays}]
-    given = [{f"p_{name}": value for name, value in one.items()} for one in sets]
-    if change(connection, _write, (leased, target, names, own_names, backend), *given) != len(locked):
+    arguments = (leased, target, (*values, *own_names), own_names, of(connection))
+    if change_rows(connection, _write, arguments, sets, ("key", "fence", *own_names)) != len(locked):
         raise _changed(leased, locked)
 
 
@@ -176,7 +186,7 @@ def _write(leased: Leased, target: str, names: tuple[str, ...], own: tuple[str, 
 def is_sendable(claim: Any) -> bool:
     """Whether a claim could be of a stored row at all. One that was made up is compared here, not by the database."""
     known = is_text_key(claim.owner) and type(claim.fence) is int and 0 <= claim.fence <= FENCE_MAX
-    return known and is_text_key(getattr(claim, "task_id", None) or claim.reply_id)
+    return known and is_text_key(claim.task_id if hasattr(claim, "task_id") else claim.reply_id)
 
 
 def extend(connection: sa.Connection, leased: Leased, row: Row, until: float) -> None:

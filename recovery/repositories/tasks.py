@@ -82,6 +82,13 @@ class TaskRepository(Repository):
         ask = self.asked(owner, limit, queues)
         return claiming.anything(self.connection, self.leased, ask.queues, self.settings.clock)
 
+    def has_open(self, queues: Sequence[str] = DEFAULT_QUEUES) -> bool:
+        """Whether any task of these queues is pending or running."""
+        table = self.tables.tasks
+        is_open = table.c.state.in_([leases.literal(state) for state in states.TASK_OPEN])
+        mine = sa.exists().where(is_open, table.c.queue.in_(checked_queues(queues)))
+        return bool(self.connection.execute(sa.select(mine)).scalar())
+
     def renew(self, claim: Claim) -> Claim:
         """Prolong a claim's lease from now on, and return the claim with it. Raises Fenced where it is lost."""
         row, now = self._hold(claim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from recovery.errors import Busy, CommitUnknown, Fenced, InvalidEnvelope, Recove
 from recovery.handlers import Handler, Permanent
 from recovery.messages import Claim
 from recovery.queue import Queue
+from recovery.repositories.tasks import DEFAULT_QUEUES
 from recovery.runtime.looping import loop, owner_name
 from recovery.runtime.stopping import Stop
 
@@ -51,9 +52,11 @@ class Worker:
         stop: Stop,
         *,
         owner: str | None = None,
+        queues: Sequence[str] = DEFAULT_QUEUES,
         tell: Callable[[Worked], object] = lambda _: None,
     ) -> None:
         self._queue = queue
+        self._queues = queues
         self._handler = handler
         self._stop = stop
         self._owner = owner_name() if owner is None else owner
@@ -62,16 +65,16 @@ class Worker:
     def run(self, *, drain: bool = False, once: bool = False) -> None:
         """Work until stopped.
 
-        With `once` at most one task; with `drain` until no task is open, waiting for retries and for the leases of
-        dead workers to end.
+        With `once` at most one task; with `drain` until no task of its queues is open, waiting for
+        retries and for the leases of dead workers to end.
         """
         loop(self._stop, self._one, self._is_open, drain=drain, once=once)
 
     def _is_open(self) -> bool:
-        return any(self._queue.counts().open.values())
+        return self._queue.has_open(self._queues)
 
     def _one(self) -> bool:
-        claim = self._queue.claim(self._owner)
+        claim = self._queue.claim(self._owner, self._queues)
         if claim is None:
             return False
         state, error = self._work(claim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -54,6 +55,7 @@ def short(stored, since=0):
 
 
 OK = "NoneType"
+NO_DELIVERY: Any = "reply"
 
 
 # finish_batch
@@ -182,7 +184,7 @@ def test_finish_batch_at_the_deadline(queue, clock):
 
 FENCES = [-1, 0, 2, 2**31, 2**63 - 1, 2**63, 2**70, -(2**70), "1", None, 1.5, float("nan"), [1]]
 OWNERS = ["", "W", "w ", "w\0", "\ud800", None, 5, ["w"], "w" * 129]
-TASKS = ["", "unknown", "a\0b", "\ud800", None, 5, ["x"], {}, "x" * 200]
+TASKS: list[Any] = ["", "unknown", "a\0b", "\ud800", None, 5, ["x"], {}, "x" * 200]
 
 
 def test_what_was_made_up_is_fenced(queue, stored):
@@ -370,7 +372,7 @@ def test_settle_batch(queue, clock, stored):
             Settlement(dataclasses.replace(at["foreign"], owner="e"), delivered=True),
             (None, "Fenced", "somebody else holds it"),
         ),
-        (Settlement("reply", delivered=True), (None, "InvalidEnvelope", None)),
+        (Settlement(NO_DELIVERY, delivered=True), (None, "InvalidEnvelope", None)),
         (at["foreign"], (None, "InvalidEnvelope", None)),
         (None, (None, "InvalidEnvelope", None)),
     ]
@@ -405,7 +407,7 @@ def _settled(reply):
 
 def test_settle_batch_spends_the_budget(queue, clock):
     """On the last attempt a temporary error is the end, in a batch as alone."""
-    deliveries(queue, "a")
+    last = deliveries(queue, "a")
     for _ in range(2):
         clock.advance(10)
         last = queue.claim_reply_batch("d", 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 
@@ -11,14 +13,14 @@ from recovery.repositories import claiming
 from recovery.schema import tables
 from tests.plugins.queues import AUTH, envelope
 
-FINGERPRINTS = [
+FINGERPRINTS: list[tuple[dict[str, Any], str]] = [
     ({}, "v1:60ecec7476aaa5006f5a5ebc9dcec28ace5c99882f70fe3f4a1bec6b0f9f3a80"),
     ({"queue": "default", "priority": 0}, "v1:60ecec7476aaa5006f5a5ebc9dcec28ace5c99882f70fe3f4a1bec6b0f9f3a80"),
     ({"queue": "mail"}, "v1:942d0ef370ac1bb211fea4cd14597a6c3c05c0a9c882bed25cc6f2a122badef4"),
     ({"priority": 7}, "v1:dc75c0a7f9263f21f44234f692ecd789440d55faab48aef0960620ae843aa6e7"),
     ({"queue": "mail", "priority": 7}, "v1:985bc530cf397c8b3f06072d5af05c32c6eb94ac207256a18cb75032732c4d5a"),
 ]
-DIFFERENT = [
+DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"queue": "mail"}),
     ({}, {"priority": 1}),
     ({"queue": "mail"}, {}),
@@ -41,7 +43,7 @@ HOSTILE = [
 ]
 BAD_NAMES = ["", "q" * 129, "a\0b", "a\nb", "\ud800", 5, None, True, b"mail"]
 BAD_PRIORITIES = [True, False, -1, 10, 1.0, "1", None, 2**70]
-BAD_QUEUES = [
+BAD_QUEUES: list[Any] = [
     "default",
     (),
     [],
@@ -76,7 +78,9 @@ def change(stored, task_id, **values):
 
 def test_a_bad_queue_or_priority_is_refused(queue, stored):
     """A queue is a text key, a priority an int from 0 to 9, never a bool; a refusal names it and writes nothing."""
-    bad = [("priority", priority) for priority in BAD_PRIORITIES] + [("queue", name) for name in BAD_NAMES]
+    bad: list[tuple[str, Any]] = [("priority", priority) for priority in BAD_PRIORITIES] + [
+        ("queue", name) for name in BAD_NAMES
+    ]
     for field, value in bad:
         with pytest.raises(InvalidEnvelope) as caught:
             queue.receive(envelope(**{field: value}), AUTH)
@@ -173,8 +177,7 @@ def test_several_queues_are_merged(queue, clock):
     """Asked together, queues are one: their names play no part in the order, nor does the order of asking."""
     expected = []
     for number in range(4):
-        for name in ("b", "a", "c"):
-            expected.append(sent(queue, f"{name}-{number}", queue=name))
+        expected += [sent(queue, f"{name}-{number}", queue=name) for name in ("b", "a", "c")]
         clock.advance(0.5)
     urgent = sent(queue, "urgent", queue="c", priority=1)
     expected.insert(0, urgent)
@@ -384,7 +387,7 @@ def test_a_reply_behind_the_mark_is_not_lost(queue, stored, clock, moments):
 
 
 def test_a_mark_is_kept(postgres_database, clock, moments):
-    """Where marks are kept, a row that is behind one waits for what is in front; else these tests would mean nothing."""
+    """Where marks are kept, a row that is behind one waits for what is in front; else these would test nothing."""
     with Queue.open(postgres_database, allowed_sources={"agent-a"}, clock=clock) as queue:
         for name in ("a", "b", "c"):
             sent(queue, name)
@@ -394,7 +397,8 @@ def test_a_mark_is_kept(postgres_database, clock, moments):
             connection.execute(
                 sa.update(tables().tasks).where(tables().tasks.c.task_id == late).values(available_at=1.0)
             )
-        assert [False, False, True] == [late == queue.claim("w").task_id for _ in range(3)]
+        taken = [claim.task_id for _ in range(3) for claim in queue.claim_batch("w", 1)]
+        assert [False, False, True] == [late == one for one in taken]
 
 
 def test_settling_that_was_left_out_sets_no_mark(queue, clock, stored, moments, looked):

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recovery import Envelope, ManualClock, migrate
+from recovery import Envelope, ManualClock, Settlement, migrate
 from tests.plugins.backends import backends_wanted
 from tests.plugins.pg_server import PostgresServer
 from tests.plugins.queues import AUTH, AUTH_B, SOURCES, Door, Stored, envelope
+
+NO_DELIVERY: Any = "d"
 
 
 class Recorder:
@@ -35,6 +37,8 @@ def plain(answer: Any) -> Any:
         return {name: plain(value) for name, value in asdict(answer).items()}
     if isinstance(answer, list | tuple):
         return [plain(one) for one in answer]
+    if isinstance(answer, Exception):
+        return type(answer).__name__, str(answer)
     return type(answer).__name__, answer
 
 
@@ -110,6 +114,56 @@ def delivers(run: Recorder) -> None:
         run.call("explain", reply.task_id)
 
 
+def queues(run: Recorder) -> None:
+    """Named queues and priorities, asked alone and together, and what is refused."""
+    messages = [envelope(f"q-{n}", queue=("mail", "default", "Mail")[n % 3], priority=n * 7 % 10) for n in range(12)]
+    run.call("receive_all", [*messages, messages[0], envelope("q-late", deadline=1.0, queue="mail", priority=9)], AUTH)
+    run.call("receive", envelope("q-0", queue="Mail"), AUTH)
+    for change in ({"priority": 10}, {"priority": True}, {"queue": ""}, {"queue": "a\0b"}):
+        run.call("receive", envelope("q-bad", **change), AUTH)
+    for asked in ("mail", (), ("mail", ""), [f"n-{n}" for n in range(33)], None):
+        run.call("claim", "w", asked)
+    run.call("claim", "w", ("unknown",))
+    run.call("claim_batch", "w", 2, ("mail", "Mail"))
+    run.call("claim_batch", "w", 3, ["Mail", "mail", "default", "mail"])
+
+
+def batches(run: Recorder) -> None:
+    """Batches in which each item has its own verdict, and one task after another in one transaction."""
+    held = run.call("claim_batch", "b", 6, ("mail", "Mail", "default"))
+    made_up = [
+        replace(held[0], fence=9),
+        replace(held[0], fence=-1),
+        replace(held[0], task_id=""),
+        replace(held[0], owner="x"),
+    ]
+    items = [
+        (held[1], {"\u00e9": 1}),
+        *((one, 1) for one in made_up),
+        (held[1], {"\u00e9": 1}),
+        (held[1], 2),
+        (None, 1),
+    ]
+    run.call("finish_batch", [*items, (held[2], float("nan")), (held[0], None)])
+    run.call("finish_batch", [(held[2], 1), 5])
+    following = run.call("finish_and_claim", held[2], [1.0], ("mail", "default", "Mail"))
+    run.call("finish_and_claim", held[2], [1.0], ("mail", "default", "Mail"))
+    run.call("finish_and_claim", held[2], [2.0])
+    run.call("finish_and_claim", following, 1, ("unknown",))
+    run.clock.advance(10)
+    run.call("finish_batch", [(held[3], 1), (held[4], 1)])
+    run.call("finish_and_claim", held[5], 1)
+    sending = run.call("claim_reply_batch", "d", 5)
+    said = [Settlement(sending[0], delivered=True), Settlement(sending[1], delivered=False, error="later\ud800")]
+    said += [Settlement(sending[2], delivered=False, permanent=True), Settlement(sending[0], delivered=False)]
+    said += [Settlement(replace(sending[3], fence=2**70), delivered=True), Settlement(NO_DELIVERY, delivered=True)]
+    run.call("settle_batch", said)
+    run.clock.advance(10)
+    run.call("settle_batch", [Settlement(sending[4], delivered=True)])
+    run.call("claim_reply_batch", "d", 0)
+    run.call("reconcile")
+
+
 def recorded(url: str, door_name: str) -> tuple[list[Any], Any]:
     """The answers to the whole list on one database, and what its tables hold afterwards."""
     with contextlib.ExitStack() as at_the_end:
@@ -118,6 +172,8 @@ def recorded(url: str, door_name: str) -> tuple[list[Any], Any]:
         run = Recorder(queue, door.receiver(url, clock=clock), clock)
         receives(run)
         works(run)
+        queues(run)
+        batches(run)
         delivers(run)
         stored = Stored(url)
         at_the_end.callback(stored.engine.dispose)

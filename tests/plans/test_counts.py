@@ -89,7 +89,7 @@ IN_STEPS = {
     "has_work": Cost(1, 3),
     "finish": Cost(5, 6),
     "finish_again": Cost(2, 4),
-    "finish_batch": Cost(500, 105),
+    "finish_batch": Cost(401, 6),
     "finish_and_claim": Cost(8, 9),
     "fail": Cost(3, 5),
     "fail_for_good": Cost(5, 6),

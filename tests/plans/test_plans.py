@@ -49,7 +49,7 @@ COMPOSED = {
     ),
 }
 IN_STEPS = {
-    "the finish wraps its key": Worse("finish", r"(\w*tasks\.task_id) = :p_key", r"\1 || '' = :p_key"),
+    "the finish wraps its key": Worse("finish", r"(\w*tasks\.task_id) = (:p_key|\?)", r"\1 || '' = \2"),
     "the claim binds the state": Worse("claim", r"(\w*tasks\.state) = 'pending' AND", r"\1 = :p_state AND"),
     "the claim does not probe": Worse("claim_future", r"AND \w*tasks\.priority = \d", ""),
     "the claim wraps its key": Worse("claim", r"(\w*tasks\.priority) = (\d)", r"\1 + 0 = \2"),

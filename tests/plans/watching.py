@@ -17,9 +17,11 @@ from recovery.schema import Tables
 EXEMPT = "fence_floor"
 """It has one row, and reading that is cheaper without an index."""
 SCAN = re.compile(r"(SCAN|SEARCH) (\w+)(?: AS \w+)?(?: USING (?:COVERING )?(?:INDEX (\w+)|(INTEGER PRIMARY KEY)))?")
-BOUND_STATE = re.compile(r"\bstate\s*(?:=|<>|!=|IN)\s*\(*\s*(?:CAST\()?\s*(?::|%\()", re.IGNORECASE)
+BOUND_STATE = re.compile(r"\bstate\s*(?:=|<>|!=|IN)\s*\(*\s*(?:CAST\()?\s*(?::|%\(|\?)", re.IGNORECASE)
 STEPS = 10
 """So many steps of the machine are counted at a time."""
+STEPS_MAX = 1_000_000
+"""Nobody waits for the end of a statement that takes more."""
 Rewrite: TypeAlias = Callable[[str, Any], tuple[str, Any]]
 """Of a statement and its values, another one."""
 IN_TRANSACTION = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
@@ -110,7 +112,7 @@ class Watcher:
 
         def step() -> int:
             seen.touched += STEPS
-            return 0
+            return int(seen.touched > STEPS_MAX)  # Whatever is not nought ends the statement.
 
         driver.set_progress_handler(step, STEPS)
 
