@@ -247,13 +247,26 @@ class Savepoints:
         try:
             self._check_level()
             with self._connection.begin_nested():
-                if kind.write:
-                    self._backend.lock_to_write(self._connection, self._table)
-                return work(self._connection)
+                return self._in_savepoint(work, kind)
         except Exception as error:
             if not backend.is_database_error(error):
                 raise
             raise self._failure(error) from error
+
+    def _in_savepoint(self, work: Work[R], kind: Kind) -> R:
+        try:
+            if kind.write:
+                self._backend.lock_to_write(self._connection, self._table)
+            return work(self._connection)
+        except Exception as error:
+            if backend.is_database_error(error) and not self._connection.invalidated:
+                self._leave_lost()
+            raise
+
+    def _leave_lost(self) -> None:
+        # A full disk takes the whole transaction back, savepoints and all, and what came next would commit by itself.
+        if self._backend.has_lost_transaction(self._connection):
+            self._connection.invalidate()
 
     def check_level(self) -> None:
         """Raise Misconfigured for a level other than READ COMMITTED. Asks the database, once a transaction."""

@@ -179,6 +179,10 @@ class Backend(Protocol):
         """A transaction of ours has ended, in whatever way; the connection may be invalid by now."""
         ...
 
+    def has_lost_transaction(self, connection: sa.Connection) -> bool:
+        """After an error: whether the database ended the transaction by itself. Asks nothing of it."""
+        ...
+
     def on_error(self, context: ExceptionContext) -> None:
         """Look at an error before it is raised."""
         ...

@@ -135,6 +135,9 @@ class PostgreSQL:
         driver: Any = connection.connection.driver_connection
         return bool(driver.pgconn.transaction_status == _IN_TRANSACTION)
 
+    def has_lost_transaction(self, connection: sa.Connection) -> bool:
+        return False  # An error leaves it open and aborted; a lost connection is seen as lost.
+
     def on_error(self, context: ExceptionContext) -> None:
         """An aborted transaction takes no further statement; there is nothing to add."""
 
@@ -176,6 +179,7 @@ def begin_text(begin: Begin) -> str:
     return (
         f"BEGIN ISOLATION LEVEL READ COMMITTED{access};"
         "SET LOCAL synchronous_commit = on;"
+        "SET LOCAL jit = off;"
         f"SET LOCAL lock_timeout = {_milliseconds(bounds.busy_seconds)};"
         f"SET LOCAL statement_timeout = {_milliseconds(bounds.statement_seconds)};"
         f"SET LOCAL idle_in_transaction_session_timeout = {_milliseconds(bounds.idle_seconds)}"

@@ -149,9 +149,12 @@ class SQLite:
         line = context.connection
         if line is None or line.invalidated or not line.in_transaction() or _at_autocommit(line):
             return
-        if not self.is_in_transaction(line):
+        if self.has_lost_transaction(line):
             context.is_disconnect = True
             context.invalidate_pool_on_disconnect = False
+
+    def has_lost_transaction(self, connection: sa.Connection) -> bool:
+        return not self.is_in_transaction(connection)
 
     def on_close(self, driver: Any, record: Any) -> None:
         turns: Turns | None = record.info.pop(_TURNS, None)

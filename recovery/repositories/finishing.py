@@ -67,7 +67,7 @@ def _identity(one: Numbered) -> str | int:
 def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
     verdicts: dict[int, Verdict] = {}
     held: list[tuple[Any, Finish]] = []
-    found = _locked(room, [item.claim.task_id for _, item in items])
+    found = leases.locked(room.connection, room.leased, [item.claim.task_id for _, item in items])
     now = room.now()
     for index, item in items:
         claim = item.claim
@@ -80,13 +80,6 @@ def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verd
         verdicts[index] = Verdict(claim.task_id, None if error else states.DONE, error)
     _end(room, held, now)
     return verdicts
-
-
-def _locked(room: TaskRepository, keys: Sequence[str]) -> dict[str, Any]:
-    if len(keys) > 1 and not room.backend.composes:
-        return leases.lock_all(room.connection, room.leased, [key for key in keys if is_text_key(key)])
-    found = {key: leases.lock(room.connection, room.leased, key) for key in keys if is_text_key(key)}
-    return {key: row for key, row in found.items() if row is not None}
 
 
 def _end(room: TaskRepository, held: Sequence[tuple[Any, Finish]], now: float) -> None:

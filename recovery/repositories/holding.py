@@ -61,9 +61,10 @@ def _answer(parts: Held, moved: sa.CTE, *more: Any) -> sa.Select[Any]:
     """One row for each row that was found: what it was, when, and whether it was moved."""
     locked = parts.locked
     plain = [c.label(c.name.removeprefix("row_")) for c in locked.c if c.name.startswith("row_")]
-    columns = [locked.c.ord, parts.reading.c.read_at, moved.c.key.is_not(None).label("moved"), *plain, *more]
-    joined = locked.join(parts.reading, sa.true()).outerjoin(moved, moved.c.key == locked.c.key)
-    return sa.select(*columns).select_from(joined)
+    # Not by a join: its plan may compare each row with each.
+    was_moved = locked.c.key.in_(sa.select(moved.c.key))
+    columns = [locked.c.ord, parts.reading.c.read_at, was_moved.label("moved"), *plain, *more]
+    return sa.select(*columns).select_from(locked.join(parts.reading, sa.true()))
 
 
 def _finish(
@@ -161,11 +162,8 @@ def settle_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backe
     given = unnested("given", key=text, owner=text, fence=sa.BigInteger(), **kinds)
     parts = held_part(leased, given, clock.expression(at, hand), *(given.c[name] for name in kinds))
     held, outbox = parts.held, tables.outbox
-    spent = sa.or_(held.c.permanent, held.c.row_attempts >= held.c.row_max_attempts)
-    again = sa.and_(sa.not_(held.c.delivered), sa.not_(spent))
-    target = sa.case(
-        (held.c.delivered, literal(states.SENT)), (spent, literal(states.DEAD)), else_=literal(states.PENDING)
-    )
+    target = _target(held)
+    again = target == literal(states.PENDING)
     settle = sa.update(outbox).where(outbox.c.reply_id == held.c.key)
     settled = (
         settle.values(
@@ -176,7 +174,7 @@ def settle_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backe
             settled_at=sa.case((again, outbox.c.settled_at), else_=held.c.read_at),
             last_error=sa.case((held.c.delivered, NOTHING), else_=held.c.said),
         )
-        .returning(outbox.c.reply_id.label("key"), outbox.c.state.label("target"))
+        .returning(outbox.c.reply_id.label("key"))
         .cte("settled")
     )
     why = sa.case((held.c.delivered, literal("receipt stored")), else_=held.c.said)
@@ -184,4 +182,11 @@ def settle_statement(tables: Tables, leased: Leased, hand: clock.Hand, at: Backe
     moves = sa.select(
         held.c.read_at, held.c.row_task_id, literal("reply"), literal(states.SENDING), target, *who, why
     ).order_by(held.c.ord)
-    return _answer(parts, settled, settled.c.target).add_cte(noted(tables.journal, moves))
+    return _answer(parts, settled, _target(parts.locked).label("target")).add_cte(noted(tables.journal, moves))
+
+
+def _target(delivery: sa.CTE) -> sa.Case[str]:
+    """Where a reply goes that its dispatcher still holds."""
+    spent = sa.or_(delivery.c.permanent, delivery.c.row_attempts >= delivery.c.row_max_attempts)
+    sent = (delivery.c.delivered, literal(states.SENT))
+    return sa.case(sent, (spent, literal(states.DEAD)), else_=literal(states.PENDING))

@@ -81,12 +81,14 @@ def lock(connection: sa.Connection, leased: Leased, identity: object) -> Row | N
     return found[0] if found else None
 
 
-def lock_all(connection: sa.Connection, leased: Leased, keys: Sequence[str]) -> dict[str, Row]:
-    """Read many rows where the write lock is held already, and return those that are there, by key.
-
-    Only where the backend does not compose; all are text keys.
-    """
-    found = rows(connection, _read_all, (leased,), {"p_keys": json.dumps(keys)})
+def locked(connection: sa.Connection, leased: Leased, keys: Sequence[object]) -> dict[str, Row]:
+    """Lock rows and return those that are there, by key. What is no text key is the key of none."""
+    known = [key for key in keys if is_text_key(key)]
+    if len(known) > 1 and of(connection).one_writer:
+        # Who may write at all has every row locked.
+        found = rows(connection, _read_all, (leased,), {"p_keys": json.dumps(known)})
+    else:
+        found = [row for key in known if (row := lock(connection, leased, key)) is not None]
     return {getattr(row, leased.key.name): row for row in found}
 
 

@@ -168,8 +168,11 @@ def _fresh(given: sa.TableValuedAlias, new: sa.CTE, reading: sa.CTE) -> sa.Selec
     state = sa.case((late, literal(states.EXPIRED)), (far, literal(states.HOP_LIMIT)), else_=literal(states.PENDING))
     reason = sa.case((late, literal(states.DEADLINE_REACHED)), (far, literal(states.HOPS_REACHED)))
     columns = [given.c[name] for name in (*_GIVEN, "ord")]
-    joined = new.join(given, given.c.task_id == new.c.task_id).join(reading, sa.true())
-    return sa.select(*columns, reading.c.read_at, state.label("state"), reason.label("reason")).select_from(joined)
+    # Not by a join: its plan may compare each message with each.
+    is_new = given.c.task_id.in_(sa.select(new.c.task_id)).is_(sa.true())
+    joined = given.join(reading, sa.true())
+    fresh = sa.select(*columns, reading.c.read_at, state.label("state"), reason.label("reason"))
+    return fresh.select_from(joined).where(is_new)
 
 
 def _replied(tables: Tables, fresh: sa.CTE) -> sa.CTE:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recovery import states
-from recovery.accepting import checked_int, safe_text
+from recovery.accepting import checked_int, is_text_key, safe_text
 from recovery.backend import rows
 from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
 from recovery.messages import Delivery, Settlement, Verdict
 from recovery.repositories import leases
 from recovery.repositories.holding import settle_statement
+from recovery.repositories.journal import REPLY, transition
 from recovery.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,10 +57,13 @@ def _checked(item: Settlement, settings: Settings) -> Sent:
     if type(delivery) is not Delivery:
         raise refusal()
     checked_int(delivery.attempt, "delivery", 0, 2**31 - 1)
-    delivered = bool(item.delivered)
+    for name in ("delivered", "permanent"):
+        if type(getattr(item, name)) is not bool:
+            raise InvalidEnvelope(f"{name} must be True or False.", field=name)
+    delivered = item.delivered
     said = None if delivered else safe_text("no reason given" if item.error is None else item.error)
     wait = 0.0 if delivered else settings.delivery_wait_seconds(delivery.attempt)
-    return Sent(delivery, delivered, bool(item.permanent), said, wait)
+    return Sent(delivery, delivered, item.permanent, said, wait)
 
 
 def settle_all(room: OutboxRepository, items: Sequence[Asked]) -> list[Verdict]:
@@ -69,7 +73,8 @@ def settle_all(room: OutboxRepository, items: Sequence[Asked]) -> list[Verdict]:
         sendable = {index for index, item in several if room.backend.composes and leases.is_sendable(item.delivery)}
         composed = [one for one in several if one[0] in sendable]
         verdicts |= _composed(room, composed) if composed else {}
-        verdicts |= {index: _one(room, item) for index, item in several if index not in sendable}
+        in_steps = [one for one in several if one[0] not in sendable]
+        verdicts |= _in_steps(room, in_steps) if in_steps else {}
     return [verdicts[index] for index in range(len(items))]
 
 
@@ -87,23 +92,37 @@ def _identity(one: Numbered) -> str | int:
     return item.delivery.reply_id if type(item.delivery.reply_id) is str else index
 
 
-def _one(room: OutboxRepository, item: Sent) -> Verdict:
-    delivery = item.delivery
-    row = leases.lock(room.connection, room.leased, delivery.reply_id)
+def _in_steps(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
+    verdicts: dict[int, Verdict] = {}
+    targets: dict[str, list[tuple[Any, dict[str, Any]]]] = {}
+    moves = []
+    found = leases.locked(room.connection, room.leased, [item.delivery.reply_id for _, item in items])
     now = room.now()
-    error = leases.broken(row, room.leased, delivery.reply_id, delivery.owner, delivery.fence, now)
-    if error is not None:
-        return Verdict(delivery.reply_id, None, error)
-    return Verdict(delivery.reply_id, _moved(room, row, item, now))
+    for index, item in items:
+        delivery = item.delivery
+        row = found.get(delivery.reply_id) if is_text_key(delivery.reply_id) else None
+        error = leases.broken(row, room.leased, delivery.reply_id, delivery.owner, delivery.fence, now)
+        target = None if error else _target(row, item)
+        verdicts[index] = Verdict(delivery.reply_id, target, error)
+        if target is not None:
+            targets.setdefault(target, []).append((row, _values(item, target, now)))
+            moves.append(transition(REPLY, row, now, target, item.said or "receipt stored"))
+    for target, pairs in targets.items():
+        held, each = [row for row, _ in pairs], [values for _, values in pairs]
+        leases.write(room.connection, room.leased, held, target, {"owner": None, "lease_until": None}, each)
+    room.journal.record(moves)
+    return verdicts
 
 
-def _moved(room: OutboxRepository, row: Any, item: Sent, now: float) -> str:
+def _target(row: Any, item: Sent) -> str:
     if item.delivered:
-        return room.move([row], now, states.SENT, "receipt stored", {"last_error": None})
-    said = str(item.said)
-    if item.permanent or row.attempts >= row.max_attempts:
-        return room.move([row], now, states.DEAD, said, {"last_error": said})
-    return room.move([row], now, states.PENDING, said, {"last_error": said}, now + item.wait_seconds)
+        return states.SENT
+    return states.DEAD if item.permanent or row.attempts >= row.max_attempts else states.PENDING
+
+
+def _values(item: Sent, target: str, now: float) -> dict[str, Any]:
+    when = {"available_at": now + item.wait_seconds} if target == states.PENDING else {"settled_at": now}
+    return {"last_error": item.said, **when}
 
 
 def _composed(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:

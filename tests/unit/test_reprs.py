@@ -6,7 +6,28 @@ from recovery.overview import Explanation
 
 SECRET = "hunter2"
 TASK = Task(
-    "t", "p", "m", "f", "default", 0, "failed", SECRET, 1.0, 0, 1, 1, 1, 1.0, None, None, "w", SECRET, SECRET, SECRET, 1.0, 2.0
+    "t",
+    "p",
+    "m",
+    "f",
+    "default",
+    0,
+    "failed",
+    SECRET,
+    1.0,
+    0,
+    1,
+    1,
+    1,
+    1.0,
+    None,
+    None,
+    "w",
+    SECRET,
+    SECRET,
+    SECRET,
+    1.0,
+    2.0,
 )
 REPLY = Reply("r", "t", "failed", SECRET, "dead", 1, 1, 1, 1.0, None, None, "d", SECRET, 1.0, 2.0)
 STEP = Transition(1, 1.0, "t", "task", "running", "failed", "w", 1, 1, SECRET)

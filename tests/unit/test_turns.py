@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from recovery import AuthContext, Busy, Envelope, Fenced, Queue, ReadOnly, migrate, open_engine, prepare_engine
-from recovery.backend import turns
+from recovery.backend import sqlite, turns
 from recovery.backend.turns import Turns
 from tests.plugins.turns import places, until_standing
 
@@ -419,27 +419,40 @@ def test_a_turn_ends_with_an_interruption(queue, file, monkeypatch):
 
 
 @pytest.mark.parametrize(("waited", "left"), [(0.0, 0.3), (0.04, 0.3), (0.2, 0.1), (0.3, 0.0), (0.9, 0.0)])
-def test_the_wait_is_taken_off_the_bound(queue, monkeypatch, waited, left):
+def test_the_wait_is_taken_off_the_bound(queue, monkeypatch, bounds, waited, left):
     """What was spent in line is not spent again at the lock; next to nothing is not worth a statement."""
     queue.receive(envelope(), AUTH)
     monkeypatch.setattr(Turns, "take", lambda self, seconds: waited)
+    bounds.clear()
     queue.receive(envelope("m-2"), AUTH)
-    with queue.engine.connect() as connection:
-        milliseconds = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
-    assert left == pytest.approx(milliseconds / 1000, abs=0.0011)
+    assert left == pytest.approx(bounds[0], abs=0.0011)
 
 
-def test_the_bound_is_one_for_both(queue, file, stand_before):
+@pytest.fixture
+def bounds(monkeypatch):
+    """The busy timeouts that connections were given, in seconds."""
+    seen = []
+    real = sqlite._wait_up_to
+
+    def wait_up_to(notes, cursor, seconds):
+        seen.append(seconds)
+        real(notes, cursor, seconds)
+
+    monkeypatch.setattr(sqlite, "_wait_up_to", wait_up_to)
+    return seen
+
+
+def test_the_bound_is_one_for_both(queue, file, stand_before, bounds):
     """Who spent the bound in line asks for the lock once more, and does not wait for it as well."""
     queue.receive(envelope(), AUTH)
     with queue.engine.connect() as holder, stand_before(file):
         holder.exec_driver_sql("UPDATE inbox SET message_id = message_id")
+        bounds.clear()
         began = time.monotonic()
         with pytest.raises(Busy):
             queue.receive(envelope("m-2"), AUTH)
         assert 0.3 <= time.monotonic() - began < LONG_SECONDS
-    with queue.engine.connect() as connection:
-        assert 0 == connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
+    assert 0 == bounds[0]
 
 
 @pytest.fixture
