@@ -101,7 +101,7 @@ IN_STEPS = {
     "has_reply": Cost(1, 3),
     "renew_reply": Cost(2, 4),
     "settle": Cost(3, 5),
-    "settle_batch": Cost(300, 302),
+    "settle_batch": Cost(201, 5),
     "accept": Cost(2, 4),
     "accept_duplicate": Cost(2, 4),
 }

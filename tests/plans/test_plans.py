@@ -35,7 +35,7 @@ IN_BOTH = {
 }
 COMPOSED = {
     "the finish names the state": Worse(
-        "finish", r"(\w*tasks)\.fence = held\.fence", r"\g<0> AND \1.state = 'running'", believing=ANOTHER
+        "finish", r"(\w*tasks)\.task_id = held\.key", r"\g<0> AND \1.state = 'running'", believing=ANOTHER
     ),
     "the finish wraps its key": Worse("finish", r"(\w*tasks\.task_id) = held\.key", r"\1 || '' = held.key"),
     "the claim binds the state": Worse("claim", r"(\w*tasks\.state) = 'pending' AND", r"\1 = %(p_state)s::TEXT AND"),
