@@ -299,6 +299,9 @@ def claim_values(ask: Ask, marks: Marks, *, look: bool) -> dict[str, Any]:
     }
     if not ask.queues:
         return values | {"p_begin": marks.probes.get(("", 0), LONG_AGO)}
+    if ask.several == "one":
+        queue = ask.queues[0]
+        return values | {"p_queue": queue, "p_begin": [marks.probes.get((queue, p), LONG_AGO) for p in PRIORITIES]}
     probes = [(queue, number) for number in PRIORITIES for queue in ask.queues]
     return values | {
         "p_queue": [queue for queue, _ in probes],
@@ -349,16 +352,27 @@ def claim_part(leased: Leased, reading: sa.CTE, several: Several, only_if: Any =
     return ClaimPart(seen, taken, (now, taken.c.task_id, *moved, *who, literal("claimed")), order)
 
 
+def _probe(several: Several) -> tuple[sa.TableValuedAlias, Any, Any]:
+    """What is probed, in order: a table with the mark of each probe, and its queue and priority."""
+    if several == "several":
+        probe = unnested("probe", queue=sa.Text(), priority=sa.Integer(), begin=sa.Double())
+        return probe, probe.c.queue, probe.c.priority
+    # The marks come from priority 9 down to 0, so that their place tells it.
+    probe = unnested("probe", begin=sa.Double())
+    priority = sa.cast(sa.literal_column(str(len(PRIORITIES))) - probe.c.ord, sa.Integer())
+    return probe, param("queue", sa.Text()), priority
+
+
 def _picked(leased: Leased, several: Several, now: Any, conditions: Sequence[Any]) -> sa.Select[Any]:
     table = leased.table
     if "queue" not in table.c:
         one = _waiting(leased, now, [leased.key]).where(table.c.available_at >= param("begin"), *conditions)
         return one.with_for_update(skip_locked=True, key_share=True)
-    probe = unnested("probe", queue=sa.Text(), priority=sa.Integer(), begin=sa.Double())
+    probe, queue, priority = _probe(several)
     columns = [leased.key, table.c.priority, table.c.available_at, table.c.arrival]
     inner = (
         _waiting(leased, now, columns)
-        .where(table.c.queue == probe.c.queue, table.c.priority == probe.c.priority)
+        .where(table.c.queue == queue, table.c.priority == priority)
         .where(table.c.available_at >= probe.c.begin)
         .with_for_update(skip_locked=True, key_share=True)
         .lateral("first")

@@ -39,8 +39,8 @@ COMPOSED = {
     ),
     "the finish wraps its key": Worse("finish", r"(\w*tasks\.task_id) = held\.key", r"\1 || '' = held.key"),
     "the claim binds the state": Worse("claim", r"(\w*tasks\.state) = 'pending' AND", r"\1 = %(p_state)s::TEXT AND"),
-    "the claim does not probe": Worse("claim_future", r"AND \w*tasks\.priority = \w+\.priority", ""),
-    "the claim wraps its key": Worse("claim", r"(\w*tasks\.queue) = (\w+\.queue)", r"\1 || '' = \2"),
+    "the claim does not probe": Worse("claim_future", r"AND \w*tasks\.priority = CAST\(10 - \w+\.ord AS INTEGER\)", ""),
+    "the claim wraps its key": Worse("claim", r"(\w*tasks\.queue) = (%\(p_queue\)s\S*)", r"\1 || '' = \2"),
     "the look has no order": Worse(
         "has_work",
         r"\(SELECT 1\s+FROM (\w+)\s+WHERE ((?:(?!LIMIT)[\s\S])*?) ORDER BY \w+\.deadline\s+LIMIT 1\) IS NOT NULL",
