@@ -7,12 +7,11 @@ the caller's transaction (`Savepoints`). Every transaction of ours ends through 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
@@ -183,8 +182,11 @@ class HeldTransactions(Transactions):
 
     def run(self, work: Work[R], kind: Kind) -> R:
         """The same, one at a time: raises Misconfigured inside another verb of this session, or beside it."""
-        with self._alone():
+        in_use = self._entered()
+        try:
             return super().run(work, kind)
+        finally:
+            in_use.release()
 
     def connection(self) -> sa.Connection:
         """The held connection, outside any transaction of ours."""
@@ -200,7 +202,9 @@ class HeldTransactions(Transactions):
         connection = self.connection()
         if connection.in_transaction():
             raise Misconfigured("the session's connection is in your transaction; use queue.on(connection) there.")
-        backend.refuse_autocommit("connection", connection.get_execution_options())
+        options = connection.get_execution_options()
+        if "isolation_level" in options:
+            backend.refuse_autocommit("connection", options)
         return connection
 
     def _give_back(self, connection: sa.Connection) -> None:
@@ -208,11 +212,14 @@ class HeldTransactions(Transactions):
 
     def close(self) -> None:
         """Give the connection back to its pool, and refuse every later call."""
-        with self._alone():
+        in_use = self._entered()
+        try:
             super().close()
             held, self._held = self._held, None
             if held is not None:
                 held.close()
+        finally:
+            in_use.release()
 
     def leave_parent(self) -> None:
         _abandoned.append(self._held)
@@ -220,15 +227,11 @@ class HeldTransactions(Transactions):
         self._in_use = threading.Lock()
         super().leave_parent()
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _entered(self) -> threading.Lock:
         in_use = self._in_use
         if not in_use.acquire(blocking=False):
             raise Misconfigured("the session is in the middle of a verb; another thread needs a session of its own.")
-        try:
-            yield
-        finally:
-            in_use.release()
+        return in_use
 
 
 class Savepoints:

@@ -25,7 +25,6 @@ from recovery.backend.base import (
     end_next,
     forget_begin,
     is_database_error,
-    on_checkin,
     on_commit,
     original,
     refuse_autocommit,
@@ -70,13 +69,18 @@ __all__ = [
 
 _BACKENDS: dict[str, Backend] = {"sqlite": SQLite(), "postgresql": PostgreSQL()}
 _prepared: WeakSet[Dialect] = WeakSet()
+_KNOWN = "recovery.backend"
 
 
 def of(bind: sa.Connection | sa.Engine) -> Backend:
     """The backend of an engine or connection. Raises Misconfigured for a database that is neither of the two."""
+    known: Backend | None = vars(bind).get(_KNOWN)
+    if known is not None:
+        return known
     found = _BACKENDS.get(bind.dialect.name)
     if found is None:
         raise Misconfigured(f"recovery keeps its tables in SQLite or PostgreSQL, not in {bind.dialect.name}.")
+    vars(bind)[_KNOWN] = found  # Asked several times in every verb.
     return found
 
 
@@ -149,7 +153,6 @@ def prepare_engine(engine: sa.Engine) -> sa.Engine:
         raise Misconfigured("give the engine to prepare_engine before its first connection.")
     sa.event.listen(engine, "connect", backend.on_connect)
     sa.event.listen(engine, "checkin", backend.on_checkin)
-    sa.event.listen(engine, "checkin", on_checkin)
     sa.event.listen(engine, "begin", backend.on_begin)
     sa.event.listen(engine, "close", backend.on_close)
     sa.event.listen(engine, "commit", on_commit)

@@ -54,14 +54,17 @@ class Begin:
     bounds: Bounds
 
 
+# The notes lie on SQLAlchemy's Connection itself, which lives as long as somebody has borrowed a line from the pool.
+
+
 def begin_next(connection: sa.Connection, begin: Begin) -> None:
     """Say how the next transaction on this connection begins. It holds for that one."""
-    connection.info[_NEXT] = begin
+    vars(connection)[_NEXT] = begin
 
 
 def began(connection: sa.Connection) -> None:
     """Note that BEGIN was answered: from here on a lost connection may have lost work, and only we may commit."""
-    connection.info[_BEGAN] = "work"
+    vars(connection)[_BEGAN] = "work"
 
 
 def end_next(backend: Backend, connection: sa.Connection) -> None:
@@ -71,7 +74,7 @@ def end_next(backend: Backend, connection: sa.Connection) -> None:
     """
     if connection.closed:
         raise StatementFailed(_ENDED)
-    notes = connection.info
+    notes = vars(connection)
     if _BEGAN not in notes:
         return  # There was nothing to ask the database.
     if not (connection.in_transaction() and backend.is_in_transaction(connection)):
@@ -81,20 +84,15 @@ def end_next(backend: Backend, connection: sa.Connection) -> None:
 
 def on_commit(connection: sa.Connection) -> None:
     """Refuse a COMMIT of the library's own transaction that is not the library's."""
-    if connection.info.get(_BEGAN) == "work":
+    if vars(connection).get(_BEGAN) == "work":
         raise StatementFailed(_ENDED)
-
-
-def on_checkin(_driver: Any, record: Any) -> None:
-    """A connection that was closed by whoever borrowed it takes no notes along."""
-    record.info.pop(_NEXT, None)
-    record.info.pop(_BEGAN, None)
 
 
 def forget_begin(connection: sa.Connection) -> bool:
     """Forget both notes, and say whether BEGIN had been answered."""
-    connection.info.pop(_NEXT, None)
-    return bool(connection.info.pop(_BEGAN, False))
+    notes = vars(connection)
+    notes.pop(_NEXT, None)
+    return notes.pop(_BEGAN, None) is not None
 
 
 def taken_begin(connection: sa.Connection) -> Begin | None:
@@ -102,15 +100,16 @@ def taken_begin(connection: sa.Connection) -> Begin | None:
 
     Raises StatementFailed for a transaction that follows one of the library's before that was over.
     """
-    begin: Begin | None = connection.info.pop(_NEXT, None)
-    if begin is None and _BEGAN in connection.info:
+    notes = vars(connection)
+    begin: Begin | None = notes.pop(_NEXT, None)
+    if begin is None and _BEGAN in notes:
         raise StatementFailed(_ENDED)
     return begin
 
 
 def is_autocommit(level: object) -> bool:
     """Whether an isolation level is AUTOCOMMIT, in whatever case it was written."""
-    return str(level).upper() == "AUTOCOMMIT"
+    return level is not None and str(level).upper() == "AUTOCOMMIT"
 
 
 def refuse_autocommit(what: str, options: Mapping[str, Any], dialect: Dialect | None = None) -> None:

@@ -116,39 +116,56 @@ def change_rows(
 
 
 def run(connection: sa.Connection, text: str, given: Any) -> Any:
-    """Send one statement in the connection's transaction, beginning it where it has not begun."""
-    begun(connection)
-    cursor: Any = connection.connection.cursor()
-    if connection.dispatch.before_cursor_execute:
-        text, given = _before(connection, cursor, text, given, many=False)
-    cursor.execute(text, given)
-    if connection.dispatch.after_cursor_execute:
-        _after(connection, cursor, text, given, many=False)
-    return cursor
+    """Send one statement in the connection's transaction, beginning it where it has not begun; return its cursor.
+
+    The cursor is the transaction's: fetch what it has before the next statement.
+    """
+    line = _line(connection)
+    if line.is_watched:
+        return _watched(connection, line.cursor, text, given, many=False)
+    line.cursor.execute(text, given)
+    return line.cursor
 
 
 def run_many(connection: sa.Connection, text: str, given: Sequence[Any]) -> Any:
     """The same for many sets of values."""
-    begun(connection)
-    cursor: Any = connection.connection.cursor()
-    if connection.dispatch.before_cursor_execute:
-        text, given = _before(connection, cursor, text, given, many=True)
-    cursor.executemany(text, given)
-    if connection.dispatch.after_cursor_execute:
-        _after(connection, cursor, text, given, many=True)
-    return cursor
+    line = _line(connection)
+    if line.is_watched:
+        return _watched(connection, line.cursor, text, given, many=True)
+    line.cursor.executemany(text, given)
+    return line.cursor
 
 
-def _before(connection: sa.Connection, cursor: Any, text: str, given: Any, *, many: bool) -> tuple[str, Any]:
+class _Line:
+    """What all statements of one transaction share: the driver's cursor, and whether somebody listens."""
+
+    __slots__ = ("cursor", "is_watched", "transaction")
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self.transaction = connection.get_transaction()
+        self.cursor: Any = connection.connection.cursor()
+        events = connection.dispatch
+        self.is_watched = bool(events.before_cursor_execute or events.after_cursor_execute)
+
+
+def _line(connection: sa.Connection) -> _Line:
+    notes = vars(connection)
+    line: _Line | None = notes.get("recovery.line")
+    transaction = connection.get_transaction()
+    if line is None or transaction is None or line.transaction is not transaction:
+        begun(connection)
+        line = notes["recovery.line"] = _Line(connection)
+    return line
+
+
+def _watched(connection: sa.Connection, cursor: Any, text: str, given: Any, *, many: bool) -> Any:
     # Whoever listens to SQLAlchemy's own events, a tracer say, sees these statements as it sees all others.
-    for listener in connection.dispatch.before_cursor_execute:
-        text, given = listener(connection, cursor, text, given, None, many)
-    return text, given
-
-
-def _after(connection: sa.Connection, cursor: Any, text: str, given: Any, *, many: bool) -> None:
-    for listener in connection.dispatch.after_cursor_execute:
-        listener(connection, cursor, text, given, None, many)
+    for before in connection.dispatch.before_cursor_execute:
+        text, given = before(connection, cursor, text, given, None, many)
+    (cursor.executemany if many else cursor.execute)(text, given)
+    for after in connection.dispatch.after_cursor_execute:
+        after(connection, cursor, text, given, None, many)
+    return cursor
 
 
 def begun(connection: sa.Connection) -> None:

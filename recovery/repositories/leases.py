@@ -154,7 +154,7 @@ def write(
     Each was seen in a state that allows the move, and is named by its key and its fence. `each` are values that differ
     from row to row.
     """
-    allowed = states.sources(leased.moves, target)
+    allowed = _allowed(leased, target)
     if any(row.state not in allowed for row in locked):
         raise _changed(leased, locked)
     sets = [
@@ -165,6 +165,11 @@ def write(
     arguments = (leased, target, (*values, *own_names), own_names, of(connection))
     if change_rows(connection, _write, arguments, sets, ("key", "fence", *own_names)) != len(locked):
         raise _changed(leased, locked)
+
+
+@cache
+def _allowed(leased: Leased, target: str) -> frozenset[str]:
+    return frozenset(states.sources(leased.moves, target))
 
 
 def _changed(leased: Leased, locked: Sequence[Row]) -> Fenced:
