@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, islice
+from math import isfinite
 from typing import Final, TypeGuard, TypeVar, cast
 
-from recovery.canonical import canonical_json
+from recovery.canonical import canonical_flat, canonical_json
 from recovery.errors import InvalidEnvelope, RecoveryError
 
 KEY_BYTES_MAX: Final = 128
@@ -22,6 +23,7 @@ PAYLOAD_BYTES_MAX: Final = 65_536
 RESULT_BYTES_MAX: Final = 1_048_576
 DEPTH_MAX: Final = 16
 VALUES_MAX: Final = 10_000
+FLAT_VALUES_MAX: Final = 64
 DEADLINE_BOUND: Final = 2**53
 """Deadlines are seconds since the epoch, smaller than this in size."""
 
@@ -110,6 +112,8 @@ def checked_seconds(
 
 def _broken_text_rule(text: str, bytes_max: int) -> str | None:
     """What is wrong with `text` as a key. The length comes first, so that a huge one is never scanned or encoded."""
+    if 1 <= len(text) <= bytes_max and text.isascii() and text.isprintable():
+        return None  # Most keys are: a character is a byte, and none controls anything.
     size_rule = f"must be 1 to {bytes_max} bytes of UTF-8"
     if not 1 <= len(text) <= bytes_max:
         return size_rule
@@ -164,7 +168,9 @@ def encoded_result(value: object, bytes_max: int = RESULT_BYTES_MAX) -> str:
 
 
 def _encoded(value: object, field: str, bytes_max: int) -> str:
-    text = canonical_json(_Snapshot(field, bytes_max).take(value))
+    text = _flat(value, bytes_max)
+    if text is None:
+        text = canonical_json(_Snapshot(field, bytes_max).take(value))
     size_bytes = _utf8_bytes(text)
     # Raised out here, where no UnicodeEncodeError, which holds the whole text, can become its context.
     if size_bytes is None:
@@ -172,6 +178,32 @@ def _encoded(value: object, field: str, bytes_max: int) -> str:
     if size_bytes > bytes_max:
         raise _too_large(field, bytes_max)
     return text
+
+
+def _flat(value: object, bytes_max: int) -> str | None:
+    """The text of a small object of plain values, which most are; None for what has to be looked at more closely."""
+    if type(value) is not dict or len(value) > FLAT_VALUES_MAX:
+        return None
+    copied = value.copy()  # At once: whatever another thread does to it meanwhile.
+    size = 0
+    for key, item in copied.items():
+        length = _plain_length(item)
+        if length is None or type(key) is not str:
+            return None
+        size += length + len(key)
+    return canonical_flat(copied) if size <= bytes_max else None
+
+
+def _plain_length(item: object) -> int | None:
+    """At least how many characters a plain value takes; None for any other value."""
+    kind = type(item)
+    if isinstance(item, str):
+        return len(item) if kind is str else None
+    if isinstance(item, int) and kind is not bool:
+        return 1 if kind is int and -DEADLINE_BOUND < item < DEADLINE_BOUND else None
+    if isinstance(item, float):
+        return 1 if kind is float and isfinite(item) else None
+    return 1 if item is None or kind is bool else None
 
 
 def _utf8_bytes(text: str) -> int | None:

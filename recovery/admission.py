@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recovery.accepting import checked_deadline, checked_int, checked_text, encoded_payload, is_text_key
+from recovery.accepting import checked_deadline, checked_int, checked_text, encoded_payload
 from recovery.canonical import fingerprint, task_id
 from recovery.errors import InvalidEnvelope, Unauthorized
 from recovery.messages import DEFAULT_QUEUE, AuthContext, Envelope
@@ -16,7 +16,7 @@ PRIORITY_MAX = 9
 _DEFAULTS = {"queue": DEFAULT_QUEUE, "priority": 0}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Admitted:
     """An envelope that was checked and encoded, once: what is hashed is what is stored is what the worker gets."""
 
@@ -44,7 +44,7 @@ def admit(envelope: Envelope, auth: AuthContext, settings: Settings) -> Admitted
 def _authority(envelope: Envelope, auth: AuthContext, settings: Settings) -> str:
     if type(auth) is not AuthContext or type(auth.principal) is not str:
         raise Unauthorized("an AuthContext made by the adapter that authenticated the connection is wanted.")
-    if not is_text_key(auth.principal) or auth.principal not in settings.allowed_sources:
+    if auth.principal not in settings.allowed_sources:  # Which are text keys all of them.
         raise Unauthorized("the principal is not among the allowed sources of this queue.")
     if type(envelope.sender) is not str or envelope.sender != auth.principal:
         raise Unauthorized("the envelope's sender is not the principal that was authenticated.")

@@ -99,11 +99,14 @@ def claim(
     at = of(connection)
     if at.composes:
         return _composed(connection, leased, ask, hand, settle)
-    now, something_due = look(connection, leased, hand)
-    if something_due and settle is not None:
+    now = clock.read(connection, hand)
+    values = _values(ask, now)
+    taken = rows(connection, _take, (leased, len(ask.queues), settle is not None), values)
+    if not taken and settle is not None and _is_something_due(connection, leased, now):
         with settling(at):
             settle(now)
-    taken = sorted(rows(connection, _take, (leased, len(ask.queues)), _values(ask, now)), key=_order)
+        taken = rows(connection, _take, (leased, len(ask.queues), False), values)
+    taken.sort(key=_order)
     moves = [transition(leased.subject, row, now, leased.held, "claimed", from_state=states.PENDING) for row in taken]
     add(connection, leased.journal, moves)
     return taken
@@ -122,10 +125,8 @@ def _values(ask: Ask, now: float) -> dict[str, Any]:
 # In steps
 
 
-def look(connection: sa.Connection, leased: Leased, hand: ManualClock | None) -> tuple[float, bool]:
-    """Read the clock, and whether anything is due to be settled."""
-    now = clock.read(connection, hand)
-    return now, bool(rows(connection, _look, (leased,), {"p_now": now})[0].due)
+def _is_something_due(connection: sa.Connection, leased: Leased, now: float) -> bool:
+    return bool(rows(connection, _look, (leased,), {"p_now": now})[0].due)
 
 
 def _look(leased: Leased) -> sa.Select[Any]:
@@ -165,10 +166,13 @@ def _anything(leased: Leased, queues: int) -> sa.Select[Any]:
     return sa.select(sa.or_(_something_over(leased, param("now")), waiting).label("found"))
 
 
-def _take(leased: Leased, queues: int) -> Any:
-    values = {"lease_until": param("lease_until")}
+def _take(leased: Leased, queues: int, looks: bool) -> Any:  # noqa: FBT001 - it is a part of the statement's name
+    """Take rows; where it `looks`, only if nothing is due to be settled before."""
     picked = _probes(leased, queues, param("now"))
-    return _held(leased, values).where(leased.key.in_(picked)).returning(*_returned(leased))
+    hold = _held(leased, {"lease_until": param("lease_until")}).where(leased.key.in_(picked))
+    if looks:
+        hold = hold.where(sa.not_(_something_over(leased, param("now"))))
+    return hold.returning(*_returned(leased))
 
 
 def _held(leased: Leased, values: dict[str, Any]) -> sa.Update:

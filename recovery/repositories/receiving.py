@@ -6,6 +6,7 @@ what becomes of their tasks at the latest of these times; then tasks, replies of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 
 from recovery import clock, states
 from recovery.admission import Admitted
-from recovery.backend import Backend, change, param, rows, unnested
+from recovery.backend import Backend, change_rows, param, rows, unnested
 from recovery.canonical import canonical_json, reply_text
 from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
@@ -37,15 +38,17 @@ def stored(room: Repository, task_ids: Sequence[str]) -> dict[str, tuple[str, st
     if room.backend.composes:
         found = rows(room.connection, _stored, (room.tables, room.backend), {"p_key": list(task_ids)})
     else:
-        asked = (room.connection, _stored, (room.tables, room.backend))
-        found = [row for task_id in task_ids for row in rows(*asked, {"p_key": task_id})]
+        found = rows(room.connection, _stored, (room.tables, room.backend), {"p_key": json.dumps(list(task_ids))})
     return {row.task_id: (row.fingerprint, row.scope_name) for row in found}
 
 
 def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
     inbox = tables.inbox
-    key = sa.any_(sa.bindparam("p_key", type_=sa.ARRAY(sa.Text()))) if at.composes else param("key", sa.Text())
-    return sa.select(inbox.c.task_id, inbox.c.fingerprint, inbox.c.scope_name).where(inbox.c.task_id == key)
+    asked = sa.select(inbox.c.task_id, inbox.c.fingerprint, inbox.c.scope_name)
+    if at.composes:
+        return asked.where(inbox.c.task_id == sa.any_(sa.bindparam("p_key", type_=sa.ARRAY(sa.Text()))))
+    keys = sa.func.json_each(param("key", sa.Text())).table_valued("value", name="keys")
+    return asked.where(inbox.c.task_id.in_(sa.select(keys.c.value)))
 
 
 # In steps
@@ -53,7 +56,7 @@ def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
 
 def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
     now = clock.read(room.connection, room.settings.clock)
-    new = [one for one in admitted if change(room.connection, _insert, (room.tables, room.backend), _inbox_values(one))]
+    new = _new_in_steps(room, admitted)
     tasks = [_task(one, now, room.settings.max_hops) for one in new]
     add(room.connection, room.tables.tasks, tasks)
     moves = [_first(task) for task in tasks]
@@ -61,6 +64,18 @@ def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
     moves += OutboxRepository(room.connection, room.settings).put(ended, now)
     JournalRepository(room.connection, room.settings).record(moves)
     return {one.task_id for one in new}
+
+
+def _new_in_steps(room: Repository, admitted: Sequence[Admitted]) -> Sequence[Admitted]:
+    """Insert the inbox rows that are not there yet, and return their messages. Nobody else writes meanwhile."""
+    inserts = (room.connection, _insert, (room.tables, room.backend))
+    if len(admitted) == 1:
+        return admitted if change_rows(*inserts, [_inbox_values(admitted[0])], ()) else []
+    known = stored(room, [one.task_id for one in admitted])
+    new = [one for one in admitted if one.task_id not in known]
+    if new:
+        change_rows(*inserts, [_inbox_values(one) for one in new], ())
+    return new
 
 
 def _insert(tables: Tables, at: Backend) -> Any:
@@ -72,7 +87,7 @@ _INBOX = ("task_id", "principal", "message_id", "kind", "fingerprint")
 
 
 def _inbox_values(one: Admitted) -> dict[str, str]:
-    return {f"p_{name}": getattr(one, name) for name in _INBOX}
+    return {name: getattr(one, name) for name in _INBOX}
 
 
 def _task(admitted: Admitted, now: float, max_hops: int) -> dict[str, Any]:

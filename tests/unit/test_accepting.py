@@ -671,7 +671,7 @@ def test_what_was_checked_is_what_is_encoded(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_dict_that_changes_while_it_is_copied_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's RuntimeError becomes the refusal of the payload, with the error kept as its cause."""
-    payload: dict[str, object] = {"a": 1, "b": 2}
+    payload: dict[str, object] = {"a": [1], "b": 2}
 
     def disturbed(items: Iterable[object], stop: int) -> Iterator[object]:
         for item in islice(items, stop):
