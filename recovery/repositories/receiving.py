@@ -19,7 +19,7 @@ from recovery.canonical import canonical_json, reply_text
 from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
 from recovery.repositories.journal import TASK, JournalRepository, noted
-from recovery.repositories.leases import literal
+from recovery.repositories.leases import listed, literal
 from recovery.repositories.outbox import OutboxRepository
 from recovery.schema import Tables
 
@@ -38,8 +38,8 @@ def stored(room: Repository, task_ids: Sequence[str]) -> dict[str, tuple[str, st
     if room.backend.composes:
         found = rows(room.connection, _stored, (room.tables, room.backend), {"p_key": list(task_ids)})
     else:
-        found = rows(room.connection, _stored, (room.tables, room.backend), {"p_key": json.dumps(list(task_ids))})
-    return {row.task_id: (row.fingerprint, row.scope_name) for row in found}
+        found = rows(room.connection, _stored, (room.tables, room.backend), {"p_keys": json.dumps(list(task_ids))})
+    return {row.task_id: (row.fingerprint, row.scope_name) for row in found if row.task_id is not None}
 
 
 def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
@@ -47,8 +47,7 @@ def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
     asked = sa.select(inbox.c.task_id, inbox.c.fingerprint, inbox.c.scope_name)
     if at.composes:
         return asked.where(inbox.c.task_id == sa.any_(sa.bindparam("p_key", type_=sa.ARRAY(sa.Text()))))
-    keys = sa.func.json_each(param("key", sa.Text())).table_valued("value", name="keys")
-    return asked.where(inbox.c.task_id.in_(sa.select(keys.c.value)))
+    return asked.select_from(listed(inbox.c.task_id))
 
 
 # In steps
