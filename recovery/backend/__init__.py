@@ -32,7 +32,7 @@ from recovery.backend.base import (
 )
 from recovery.backend.postgresql import PostgreSQL
 from recovery.backend.sqlite import SQLite, module_of
-from recovery.backend.statement import begun, change, change_rows, param, rows, unnested
+from recovery.backend.statement import begun, change, change_each, change_rows, param, rows, rows_each, unnested
 from recovery.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ __all__ = [
     "begin_next",
     "begun",
     "change",
+    "change_each",
     "change_rows",
     "end_next",
     "for_url",
@@ -62,6 +63,7 @@ __all__ = [
     "prepare_engine",
     "refuse_autocommit",
     "rows",
+    "rows_each",
     "sqlite_module",
     "translate",
     "unnested",

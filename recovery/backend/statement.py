@@ -115,6 +115,23 @@ def change_rows(
     return touched
 
 
+def change_each(
+    connection: sa.Connection, build: Build, arguments: tuple[Any, ...], given: Sequence[Values]
+) -> list[int]:
+    """Run a statement for each row, with values by the names of columns, and return how many rows each touched."""
+    known = statement(connection, build, *arguments)
+    return [run(connection, known.text, one).rowcount for one in known.given_rows(given)]
+
+
+def rows_each(
+    connection: sa.Connection, build: Build, arguments: tuple[Any, ...], given: Sequence[Values]
+) -> list[Any]:
+    """All rows that a statement returns for each of some values, which have the names of columns."""
+    known = statement(connection, build, *arguments)
+    found = (run(connection, known.text, one).fetchall() for one in known.given_rows(given))
+    return [known.row._make(row) for some in found for row in some]
+
+
 def run(connection: sa.Connection, text: str, given: Any) -> Any:
     """Send one statement in the connection's transaction, beginning it where it has not begun; return its cursor.
 

@@ -7,7 +7,6 @@ worth nothing if the lease can run out while the lock is waited for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 
 from recovery import clock, states
 from recovery.accepting import is_text_key
-from recovery.backend import Backend, change, change_rows, of, param, rows, unnested
+from recovery.backend import Backend, change, change_rows, of, param, rows, rows_each, unnested
 from recovery.clock import ManualClock
 from recovery.errors import Fenced
 from recovery.schema import Tables
@@ -83,27 +82,9 @@ def lock(connection: sa.Connection, leased: Leased, identity: object) -> Row | N
 
 def locked(connection: sa.Connection, leased: Leased, keys: Sequence[object]) -> dict[str, Row]:
     """Lock rows and return those that are there, by key. What is no text key is the key of none."""
-    known = [key for key in keys if is_text_key(key)]
-    if len(known) > 1 and of(connection).one_writer:
-        # Who may write at all has every row locked.
-        met = rows(connection, _read_all, (leased,), {"p_keys": json.dumps(known)})
-        found = [row for row in met if getattr(row, leased.key.name) is not None]
-    else:
-        found = [row for key in known if (row := lock(connection, leased, key)) is not None]
+    known = [{"key": key} for key in keys if is_text_key(key)]
+    found = rows_each(connection, _lock, (leased,), known)
     return {getattr(row, leased.key.name): row for row in found}
-
-
-def _read_all(leased: Leased) -> sa.Select[Any]:
-    return sa.select(*leased.columns).select_from(listed(leased.key))
-
-
-def listed(key: sa.Column[str]) -> sa.FromClause:
-    """The rows whose keys stand in the JSON list `p_keys`, each by the index of the key; NULLs for what is not there.
-
-    An outer join keeps SQLite from reading the whole table first, which it does where it believes it to be small.
-    """
-    keys = sa.func.json_each(param("keys", sa.Text())).table_valued("value", name="keys")
-    return keys.outerjoin(key.table, key == keys.c.value)
 
 
 def _lock(leased: Leased) -> sa.Select[Any]:

@@ -6,7 +6,6 @@ what becomes of their tasks at the latest of these times; then tasks, replies of
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,12 +13,12 @@ import sqlalchemy as sa
 
 from recovery import clock, states
 from recovery.admission import Admitted
-from recovery.backend import Backend, change_rows, param, rows, unnested
+from recovery.backend import Backend, change_each, param, rows, rows_each, unnested
 from recovery.canonical import canonical_json, reply_text
 from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
 from recovery.repositories.journal import TASK, JournalRepository, noted
-from recovery.repositories.leases import listed, literal
+from recovery.repositories.leases import literal
 from recovery.repositories.outbox import OutboxRepository
 from recovery.schema import Tables
 
@@ -38,8 +37,9 @@ def stored(room: Repository, task_ids: Sequence[str]) -> dict[str, tuple[str, st
     if room.backend.composes:
         found = rows(room.connection, _stored, (room.tables, room.backend), {"p_key": list(task_ids)})
     else:
-        found = rows(room.connection, _stored, (room.tables, room.backend), {"p_keys": json.dumps(list(task_ids))})
-    return {row.task_id: (row.fingerprint, row.scope_name) for row in found if row.task_id is not None}
+        given = [{"key": task_id} for task_id in task_ids]
+        found = rows_each(room.connection, _stored, (room.tables, room.backend), given)
+    return {row.task_id: (row.fingerprint, row.scope_name) for row in found}
 
 
 def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
@@ -47,7 +47,7 @@ def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
     asked = sa.select(inbox.c.task_id, inbox.c.fingerprint, inbox.c.scope_name)
     if at.composes:
         return asked.where(inbox.c.task_id == sa.any_(sa.bindparam("p_key", type_=sa.ARRAY(sa.Text()))))
-    return asked.select_from(listed(inbox.c.task_id))
+    return asked.where(inbox.c.task_id == param("key", sa.Text()))
 
 
 # In steps
@@ -66,15 +66,10 @@ def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
 
 
 def _new_in_steps(room: Repository, admitted: Sequence[Admitted]) -> Sequence[Admitted]:
-    """Insert the inbox rows that are not there yet, and return their messages. Nobody else writes meanwhile."""
-    inserts = (room.connection, _insert, (room.tables, room.backend))
-    if len(admitted) == 1:
-        return admitted if change_rows(*inserts, [_inbox_values(admitted[0])], ()) else []
-    known = stored(room, [one.task_id for one in admitted])
-    new = [one for one in admitted if one.task_id not in known]
-    if new:
-        change_rows(*inserts, [_inbox_values(one) for one in new], ())
-    return new
+    """Insert the inbox rows that are not there yet, and return their messages."""
+    given = [_inbox_values(one) for one in admitted]
+    inserted = change_each(room.connection, _insert, (room.tables, room.backend), given)
+    return [one for one, is_new in zip(admitted, inserted, strict=True) if is_new]
 
 
 def _insert(tables: Tables, at: Backend) -> Any:

@@ -59,7 +59,7 @@ READS: dict[str, set[str]] = {
 NEXT_TASK, NEXT_REPLY, FOREIGN = {"ix_tasks_arrival"}, {"ix_outbox_arrival"}, {"pk_effects"}
 STEPS_ALSO_READ: dict[str, set[str]] = {
     "receive": NEXT_TASK,
-    "receive_all": NEXT_TASK | {"pk_inbox"},
+    "receive_all": NEXT_TASK,
     "finish": NEXT_REPLY,
     "finish_batch": NEXT_REPLY,
     "finish_and_claim": NEXT_REPLY,

@@ -78,8 +78,8 @@ COMPOSED = {
 IN_STEPS = {
     "receive": Cost(3, 5),
     "receive_duplicate": Cost(2, 4),
-    "receive_all": Cost(301, 6),
-    "receive_all_duplicates": Cost(2, 4),
+    "receive_all": Cost(300, 104),
+    "receive_all_duplicates": Cost(200, 202),
     "claim": Cost(2, 4),
     "claim_two_queues": Cost(2, 4),
     "claim_on_empty": Cost(2, 4),
@@ -89,7 +89,7 @@ IN_STEPS = {
     "has_work": Cost(1, 3),
     "finish": Cost(5, 6),
     "finish_again": Cost(2, 4),
-    "finish_batch": Cost(401, 6),
+    "finish_batch": Cost(500, 105),
     "finish_and_claim": Cost(7, 8),
     "fail": Cost(3, 5),
     "fail_for_good": Cost(5, 6),
@@ -101,7 +101,7 @@ IN_STEPS = {
     "has_reply": Cost(1, 3),
     "renew_reply": Cost(2, 4),
     "settle": Cost(3, 5),
-    "settle_batch": Cost(201, 5),
+    "settle_batch": Cost(300, 104),
     "accept": Cost(2, 4),
     "accept_duplicate": Cost(2, 4),
 }
