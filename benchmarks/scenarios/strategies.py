@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from recovery.backend.sqlite import BUSY_SECONDS
+from recovery.backend.base import BUSY_SECONDS
 from recovery.backend.turns import Turns
 
 from ..bench import Bench, Point

@@ -107,7 +107,9 @@ def test_no_traceback_and_no_log_shows_a_payload(queue, stored, caplog):
     with caplog.at_level(logging.INFO, "sqlalchemy"), pytest.raises(RecoveryError) as caught:
         queue.receive(envelope(payload={"password": SECRET}), AUTH)
     text = "".join(traceback.format_exception(caught.value))
-    assert is_database_error(caught.value.__cause__)
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert is_database_error(cause)
     assert SECRET not in text + caplog.text
 
 
