@@ -126,10 +126,12 @@ class Transactions:
             connection.commit()
             backend.forget_begin(connection)
         except BaseException as error:  # noqa: BLE001 - raised again, after the connection was made clean
+            _quietly_leave_line(connection)
             raise self._failure(connection, error, phase, kind) from (
                 error if backend.is_database_error(error) else error.__cause__
             )
         finally:
+            _quietly_leave_line(connection)
             self._backend.ended(connection)
             self._give_back(connection)
         return answer
@@ -265,6 +267,8 @@ class Savepoints:
             if backend.is_database_error(error) and not self._connection.invalidated:
                 self._leave_lost()
             raise
+        finally:
+            _quietly_leave_line(self._connection)
 
     def _leave_lost(self) -> None:
         # A full disk takes the whole transaction back, savepoints and all, and what came next would commit by itself.
@@ -329,6 +333,13 @@ def _leave_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_parent)
+
+
+def _quietly_leave_line(connection: sa.Connection) -> None:
+    try:
+        backend.leave_line(connection)
+    except Exception:  # noqa: BLE001 - of a connection that is broken; the error that broke it is the one to raise
+        return
 
 
 def _forget(connection: sa.Connection) -> bool:

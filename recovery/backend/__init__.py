@@ -32,7 +32,17 @@ from recovery.backend.base import (
 )
 from recovery.backend.postgresql import PostgreSQL
 from recovery.backend.sqlite import SQLite, module_of
-from recovery.backend.statement import begun, change, change_each, change_rows, param, rows, rows_each, unnested
+from recovery.backend.statement import (
+    begun,
+    change,
+    change_each,
+    change_rows,
+    leave_line,
+    param,
+    rows,
+    rows_each,
+    unnested,
+)
 from recovery.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -54,6 +64,7 @@ __all__ = [
     "in_threads",
     "is_database_error",
     "is_prepared",
+    "leave_line",
     "of",
     "open_async_engine",
     "open_engine",

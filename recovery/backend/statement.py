@@ -153,6 +153,9 @@ def run_many(connection: sa.Connection, text: str, given: Sequence[Any]) -> Any:
     return line.cursor
 
 
+_LINE = "recovery.line"
+
+
 class _Line:
     """What all statements of one transaction share: the driver's cursor, and whether somebody listens."""
 
@@ -167,12 +170,19 @@ class _Line:
 
 def _line(connection: sa.Connection) -> _Line:
     notes = vars(connection)
-    line: _Line | None = notes.get("recovery.line")
+    line: _Line | None = notes.get(_LINE)
     transaction = connection.get_transaction()
     if line is None or transaction is None or line.transaction is not transaction:
         begun(connection)
-        line = notes["recovery.line"] = _Line(connection)
+        line = notes[_LINE] = _Line(connection)
     return line
+
+
+def leave_line(connection: sa.Connection) -> None:
+    """Let go of the transaction's cursor: with a statement that failed in it, it would go on holding locks."""
+    line: _Line | None = vars(connection).pop(_LINE, None)
+    if line is not None:
+        line.cursor.close()
 
 
 def _watched(connection: sa.Connection, cursor: Any, text: str, given: Any, *, many: bool) -> Any:
