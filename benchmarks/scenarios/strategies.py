@@ -33,7 +33,7 @@ HOLD: Final = (
     "fence = fence + 1, attempts = attempts + 1"
 )
 DONE: Final = "state = 'done', owner = NULL, lease_until = NULL, ended_at = {now}, result = '{{}}'"
-DUE: Final = "state = 'pending' AND available_at <= {now}"
+DUE: Final = "state = 'pending' AND queue = 'default' AND priority = 0 AND available_at <= {now}"
 ORDER: Final = "ORDER BY available_at, arrival"
 PG_NOW: Final = "(SELECT extract(epoch FROM clock_timestamp())::float8)"
 SUPPLY_PER_SECOND: Final = 6_000

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 FLOCK = struct.Struct("@hhqqi4x")
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 def places(path: str) -> list[int]:
