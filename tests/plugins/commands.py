@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -99,6 +100,12 @@ class Asked:
 
 asked = Asked()
 """
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whoever starts the tests in the background has Ctrl-C ignored, and every process that they start would be too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def line(message_id: str, **more: Any) -> str:
