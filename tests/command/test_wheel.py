@@ -16,6 +16,8 @@ import pytest
 import uv
 from packaging.requirements import Requirement
 
+from recovery.schema import VERSION
+
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = "recovery.errors.Misconfigured"
 CHECK_VALUE = "reply:bd09939f3bdb800b2ac17a92671ec9f53bb9a79f3c6ce81f465ea21257f41836"
@@ -138,7 +140,7 @@ def test_it_is_the_wheel_that_runs(installed, request):
 def test_its_command_on_both_backends(complete, empty_url):
     """Installed, the command makes the tables, tells that they are empty, and tells the whole demo."""
     at = {"RECOVERY_URL": empty_url}
-    assert "the tables are at 0001" in complete.printed("recovery", "migrate", **at)
+    assert f"the tables are at {VERSION}" in complete.printed("recovery", "migrate", **at)
     assert 0 == json.loads(complete.printed("recovery", "status", "--json", **at))["received"]
     told = complete.printed("recovery", "demo", "--url", empty_url)
     assert f"check value: {CHECK_VALUE} matches the contract's" in told.splitlines()

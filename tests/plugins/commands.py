@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -191,7 +192,11 @@ class Command:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-                process.communicate()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            process.wait()
 
 
 @pytest.fixture
