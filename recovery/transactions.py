@@ -120,18 +120,19 @@ class Transactions:
         phase: Phase = "work"
         try:
             backend.begin_next(connection, Begin(kind.write, self._bounds))
-            answer = work(connection)
+            try:
+                answer = work(connection)
+            finally:
+                _quietly_leave_line(connection)
             backend.end_next(self._backend, connection)
             phase = "commit"
             connection.commit()
             backend.forget_begin(connection)
         except BaseException as error:  # noqa: BLE001 - raised again, after the connection was made clean
-            _quietly_leave_line(connection)
             raise self._failure(connection, error, phase, kind) from (
                 error if backend.is_database_error(error) else error.__cause__
             )
         finally:
-            _quietly_leave_line(connection)
             self._backend.ended(connection)
             self._give_back(connection)
         return answer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,13 +15,12 @@ from recovery.canonical import reply_id, reply_text
 from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
 from recovery.messages import Claim, Verdict
 from recovery.repositories import claiming, leases
+from recovery.repositories.batches import verdicts
 from recovery.repositories.holding import finish_and_claim_statement, finish_statement
 from recovery.repositories.journal import TASK, transition
 
 if TYPE_CHECKING:
     from recovery.repositories.tasks import TaskRepository
-
-BATCH_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +36,12 @@ Numbered: TypeAlias = tuple[int, Finish]
 
 
 def finish_all(room: TaskRepository, asked: Sequence[Asked]) -> list[Verdict]:
-    """A verdict for each item, in order. What was refused before it got here keeps its error."""
-    verdicts: dict[int, Verdict] = {
-        index: Verdict("", None, item) for index, item in enumerate(asked) if isinstance(item, RecoveryError)
-    }
-    for several in _rounds([(index, item) for index, item in enumerate(asked) if isinstance(item, Finish)]):
-        sendable = {index for index, item in several if room.backend.composes and leases.is_sendable(item.claim)}
-        composed = [one for one in several if one[0] in sendable]
-        in_steps = [one for one in several if one[0] not in sendable]
-        verdicts |= _composed(room, composed) if composed else {}
-        verdicts |= _in_steps(room, in_steps) if in_steps else {}
-    return [verdicts[index] for index in range(len(asked))]
-
-
-def _rounds(items: Sequence[Numbered]) -> Iterator[list[Numbered]]:
-    """Split items so that no task stands twice in one round: the second time must see what the first one did."""
-    while items:
-        first: dict[str | int, Numbered] = {}
-        later = [one for one in items if first.setdefault(_identity(one), one) is not one]
-        yield list(first.values())
-        items = later
-
-
-def _identity(one: Numbered) -> str | int:
-    index, item = one
-    # An id that was made up may be anything, also what cannot be a key of a dict; no task has it.
-    return item.claim.task_id if type(item.claim.task_id) is str else index
+    """A verdict for each item, in order."""
+    return verdicts(room, asked, lambda item: item.claim, partial(_composed, room), partial(_in_steps, room))
 
 
 def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
-    verdicts: dict[int, Verdict] = {}
+    said: dict[int, Verdict] = {}
     held: list[tuple[Any, Finish]] = []
     found = leases.locked(room.connection, room.leased, [item.claim.task_id for _, item in items])
     now = room.now()
@@ -77,9 +53,9 @@ def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verd
             held.append((row, item))
         elif row is not None and room.is_done_by(row, claim, item.text):
             error = None
-        verdicts[index] = Verdict(claim.task_id, None if error else states.DONE, error)
+        said[index] = Verdict(claim.task_id, None if error else states.DONE, error)
     _end(room, held, now)
-    return verdicts
+    return said
 
 
 def _end(room: TaskRepository, held: Sequence[tuple[Any, Finish]], now: float) -> None:
@@ -136,33 +112,24 @@ def finish_and_take(
     room: TaskRepository, item: Finish, ask: claiming.Ask, settle: Callable[[float], object] | None
 ) -> list[Any]:
     """Finish one claim, raising what stands against it, and take what comes next."""
-    if not (room.backend.composes and leases.is_sendable(item.claim)):
-        return _then_take(room, finish_all(room, [item])[0], ask, settle)
-    marks = claiming.marks_of(room.connection, room.leased)
-    values = finish_values(room, [item]) | claiming.claim_values(ask, marks, look=settle is not None)
-    arguments = (room.tables, room.leased, ask.several, room.hand, room.backend)
-    found = rows(room.connection, finish_and_claim_statement, arguments, values)
-    said = verdict(room, item, found[0] if found else None)
+    composed = room.backend.composes and leases.is_sendable(item.claim)
+    first = _finish_and_take_first(room, item, ask, look=settle is not None) if composed else None
+    said = verdict(room, item, first) if composed else finish_all(room, [item])[0]
     if said.error is not None:
         raise said.error
-    if not found[0].moved:  # It was finished before, and then the statement takes nothing.
-        return _take(room, ask, settle)
-    first = found[0]
+    if first is None or not first.moved:  # What was finished before is followed by nothing in the same statement.
+        return claiming.claim(room.connection, room.leased, ask, room.settings.clock, settle)
     taken = [] if first.next_fence is None else [_taken(first)]
     sent = claiming.Sent(taken, first.read_at, bool(first.due))
     return claiming.follow_up(room.connection, room.leased, ask, room.settings.clock, settle, sent)
 
 
-def _then_take(
-    room: TaskRepository, said: Verdict, ask: claiming.Ask, settle: Callable[[float], object] | None
-) -> list[Any]:
-    if said.error is not None:
-        raise said.error
-    return _take(room, ask, settle)
-
-
-def _take(room: TaskRepository, ask: claiming.Ask, settle: Callable[[float], object] | None) -> list[Any]:
-    return claiming.claim(room.connection, room.leased, ask, room.settings.clock, settle)
+def _finish_and_take_first(room: TaskRepository, item: Finish, ask: claiming.Ask, *, look: bool) -> Any:
+    marks = claiming.marks_of(room.connection, room.leased)
+    values = finish_values(room, [item]) | claiming.claim_values(ask, marks, look=look)
+    arguments = (room.tables, room.leased, ask.several, room.hand, room.backend)
+    found = rows(room.connection, finish_and_claim_statement, arguments, values)
+    return found[0] if found else None
 
 
 def _taken(row: Any) -> Any:

@@ -9,10 +9,10 @@ from recovery.admission import Admitted, admit
 from recovery.errors import InvalidEnvelope, PayloadCollision, StatementFailed
 from recovery.messages import Ack, AuthContext, Envelope
 from recovery.repositories.base import Repository
+from recovery.repositories.batches import BATCH_MAX
 from recovery.repositories.receiving import store, stored
 
 STORED: Final = "stored"
-BATCH_MAX: Final = 10_000
 _TRIES: Final = 3
 """A message may be purged between the INSERT that met it and the SELECT that looks for it; then it is new."""
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from recovery import states
 from recovery.accepting import is_text_key
 from recovery.messages import Transition
 from recovery.repositories.adding import add
@@ -51,6 +52,21 @@ def transition(
         "owner": row.owner,
         "fence": row.fence,
         "attempt": row.attempts,
+        "why": why,
+    }
+
+
+def first(subject: str, task_id: str, at: float, to_state: str, why: str) -> dict[str, Any]:
+    """A journal row for a row that is new: nobody has held it yet."""
+    return {
+        "at": at,
+        "task_id": task_id,
+        "subject": subject,
+        "from_state": states.NEW,
+        "to_state": to_state,
+        "owner": None,
+        "fence": 0,
+        "attempt": 0,
         "why": why,
     }
 

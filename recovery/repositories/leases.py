@@ -183,14 +183,19 @@ def _write(leased: Leased, target: str, names: tuple[str, ...], own: tuple[str, 
 def is_sendable(claim: Any) -> bool:
     """Whether a claim could be of a stored row at all. One that was made up is compared here, not by the database."""
     known = is_text_key(claim.owner) and type(claim.fence) is int and 0 <= claim.fence <= FENCE_MAX
-    return known and is_text_key(claim.task_id if hasattr(claim, "task_id") else claim.reply_id)
+    return known and is_text_key(identity(claim))
+
+
+def identity(claim: Any) -> Any:
+    """The id of the row that a Claim or a Delivery is of."""
+    return claim.task_id if hasattr(claim, "task_id") else claim.reply_id
 
 
 def extend(connection: sa.Connection, leased: Leased, row: Row, until: float) -> None:
     """Give a held row a longer lease."""
     values = {"p_key": getattr(row, leased.key.name), "p_fence": row.fence, "p_lease_until": until}
     if change(connection, _extend, (leased,), values) != 1:
-        raise Fenced(values["p_key"], row.fence, "the row changed under its lock")
+        raise _changed(leased, [row])
 
 
 def _extend(leased: Leased) -> sa.Update:

@@ -17,9 +17,10 @@ from recovery.messages import Delivery, Reply, Settlement, Verdict
 from recovery.repositories import claiming, leases
 from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
-from recovery.repositories.journal import REPLY, JournalRepository, transition
+from recovery.repositories.batches import BATCH_MAX
+from recovery.repositories.journal import REPLY, JournalRepository, first, transition
 from recovery.repositories.leases import SETTLE_ROWS_MAX, leased_replies
-from recovery.repositories.sending import BATCH_MAX, asked, refusal, settle_all
+from recovery.repositories.sending import asked, refusal, settle_all
 from recovery.settings import Settings
 
 REPLIES_MAX = 100_000
@@ -46,7 +47,7 @@ class OutboxRepository(Repository):
         """
         rows = [self._new(*one, now) for one in ended]
         add(self.connection, self.tables.outbox, rows)
-        return [_first(row) for row in rows]
+        return [first(REPLY, row["task_id"], now, states.PENDING, f"task {row['status']}") for row in rows]
 
     def _new(self, task_id: str, status: str, result_text: str, now: float) -> dict[str, Any]:
         return {
@@ -177,17 +178,3 @@ def _reply(row: Any) -> Reply:
     for name in ("available_at", "lease_until", "created_at", "settled_at"):
         columns[name] = None if columns[name] is None else float(columns[name])
     return Reply(**columns)
-
-
-def _first(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "at": row["created_at"],
-        "task_id": row["task_id"],
-        "subject": REPLY,
-        "from_state": states.NEW,
-        "to_state": states.PENDING,
-        "owner": None,
-        "fence": 0,
-        "attempt": 0,
-        "why": f"task {row['status']}",
-    }

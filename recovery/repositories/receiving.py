@@ -17,7 +17,7 @@ from recovery.backend import Backend, change_each, param, rows, rows_each, unnes
 from recovery.canonical import canonical_json, reply_text
 from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
-from recovery.repositories.journal import TASK, JournalRepository, noted
+from recovery.repositories.journal import TASK, JournalRepository, first, noted
 from recovery.repositories.leases import literal
 from recovery.repositories.outbox import OutboxRepository
 from recovery.schema import Tables
@@ -58,7 +58,7 @@ def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
     new = _new_in_steps(room, admitted)
     tasks = [_task(one, now, room.settings.max_hops) for one in new]
     add(room.connection, room.tables.tasks, tasks)
-    moves = [_first(task) for task in tasks]
+    moves = [first(TASK, task["task_id"], now, task["state"], task["reason"] or "received") for task in tasks]
     ended = [(task["task_id"], task["state"], canonical_json(task["reason"])) for task in tasks if task["reason"]]
     moves += OutboxRepository(room.connection, room.settings).put(ended, now)
     JournalRepository(room.connection, room.settings).record(moves)
@@ -105,20 +105,6 @@ def _task(admitted: Admitted, now: float, max_hops: int) -> dict[str, Any]:
         "received_at": now,
         "reason": ENDED_AT_ONCE.get(state),
         "ended_at": None if state == states.PENDING else now,
-    }
-
-
-def _first(task: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "at": task["received_at"],
-        "task_id": task["task_id"],
-        "subject": TASK,
-        "from_state": states.NEW,
-        "to_state": task["state"],
-        "owner": None,
-        "fence": 0,
-        "attempt": 0,
-        "why": task["reason"] or "received",
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recovery import states
@@ -12,14 +13,13 @@ from recovery.backend import rows
 from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
 from recovery.messages import Delivery, Settlement, Verdict
 from recovery.repositories import leases
+from recovery.repositories.batches import checked, verdicts
 from recovery.repositories.holding import settle_statement
 from recovery.repositories.journal import REPLY, transition
 from recovery.settings import Settings
 
 if TYPE_CHECKING:
     from recovery.repositories.outbox import OutboxRepository
-
-BATCH_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,7 @@ Numbered: TypeAlias = tuple[int, Sent]
 
 def asked(items: Iterable[Settlement], settings: Settings) -> list[Asked]:
     """The items, checked; for one that breaks a rule its error."""
-    found: list[Asked] = []
-    for item in items:
-        if len(found) == BATCH_MAX:
-            raise InvalidEnvelope(f"a batch has at most {BATCH_MAX} items.", field="items", limit=BATCH_MAX)
-        try:
-            found.append(_checked(item, settings))
-        except RecoveryError as error:
-            found.append(error)
-    return found
+    return checked(items, lambda item: _checked(item, settings))
 
 
 def _checked(item: Settlement, settings: Settings) -> Sent:
@@ -67,33 +59,12 @@ def _checked(item: Settlement, settings: Settings) -> Sent:
 
 
 def settle_all(room: OutboxRepository, items: Sequence[Asked]) -> list[Verdict]:
-    """A verdict for each item, in order. What was refused before it got here keeps its error."""
-    verdicts = {index: Verdict("", None, item) for index, item in enumerate(items) if isinstance(item, RecoveryError)}
-    for several in _rounds([(index, item) for index, item in enumerate(items) if isinstance(item, Sent)]):
-        sendable = {index for index, item in several if room.backend.composes and leases.is_sendable(item.delivery)}
-        composed = [one for one in several if one[0] in sendable]
-        verdicts |= _composed(room, composed) if composed else {}
-        in_steps = [one for one in several if one[0] not in sendable]
-        verdicts |= _in_steps(room, in_steps) if in_steps else {}
-    return [verdicts[index] for index in range(len(items))]
-
-
-def _rounds(items: Sequence[Numbered]) -> Iterator[list[Numbered]]:
-    while items:
-        first: dict[str | int, Numbered] = {}
-        later = [one for one in items if first.setdefault(_identity(one), one) is not one]
-        yield list(first.values())
-        items = later
-
-
-def _identity(one: Numbered) -> str | int:
-    index, item = one
-    # An id that was made up may be anything, also what cannot be a key of a dict; no reply has it.
-    return item.delivery.reply_id if type(item.delivery.reply_id) is str else index
+    """A verdict for each item, in order."""
+    return verdicts(room, items, lambda item: item.delivery, partial(_composed, room), partial(_in_steps, room))
 
 
 def _in_steps(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
-    verdicts: dict[int, Verdict] = {}
+    said: dict[int, Verdict] = {}
     targets: dict[str, list[tuple[Any, dict[str, Any]]]] = {}
     moves = []
     found = leases.locked(room.connection, room.leased, [item.delivery.reply_id for _, item in items])
@@ -103,7 +74,7 @@ def _in_steps(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Ve
         row = found.get(delivery.reply_id) if is_text_key(delivery.reply_id) else None
         error = leases.broken(row, room.leased, delivery.reply_id, delivery.owner, delivery.fence, now)
         target = None if error else _target(row, item)
-        verdicts[index] = Verdict(delivery.reply_id, target, error)
+        said[index] = Verdict(delivery.reply_id, target, error)
         if target is not None:
             targets.setdefault(target, []).append((row, _values(item, target, now)))
             moves.append(transition(REPLY, row, now, target, item.said or "receipt stored"))
@@ -111,7 +82,7 @@ def _in_steps(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Ve
         held, each = [row for row, _ in pairs], [values for _, values in pairs]
         leases.write(room.connection, room.leased, held, target, {"owner": None, "lease_until": None}, each)
     room.journal.record(moves)
-    return verdicts
+    return said
 
 
 def _target(row: Any, item: Sent) -> str:

@@ -6,7 +6,7 @@ Every way to end is one path, `_end`: the row, its one reply and the journal, in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -14,17 +14,17 @@ import sqlalchemy as sa
 from recovery import states
 from recovery.accepting import checked_int, checked_queues, checked_text, encoded_result, is_text_key, safe_text
 from recovery.canonical import canonical_json
-from recovery.errors import InvalidEnvelope, RecoveryError
+from recovery.errors import InvalidEnvelope
 from recovery.messages import DEFAULT_QUEUE, Claim, Task, Verdict
 from recovery.repositories import claiming, leases
 from recovery.repositories.base import Repository
-from recovery.repositories.finishing import BATCH_MAX, Asked, Finish, finish_all, finish_and_take, refusal
+from recovery.repositories.batches import BATCH_MAX, checked
+from recovery.repositories.finishing import Asked, Finish, finish_all, finish_and_take, refusal
 from recovery.repositories.journal import TASK, JournalRepository, transition
 from recovery.repositories.leases import SETTLE_ROWS_MAX, leased_tasks
 from recovery.repositories.outbox import OutboxRepository
 from recovery.settings import Settings
 
-CLAIM_ROWS_MAX: Final = 10_000
 DEFAULT_QUEUES: Final = (DEFAULT_QUEUE,)
 _TIMES: Final = ("deadline", "available_at", "lease_until", "received_at", "ended_at")
 
@@ -70,7 +70,7 @@ class TaskRepository(Repository):
     def asked(self, owner: str, limit: int, queues: Sequence[str]) -> claiming.Ask:
         """What a claim asks for, checked."""
         checked_text(owner, "owner")
-        checked_int(limit, "limit", 1, CLAIM_ROWS_MAX)
+        checked_int(limit, "limit", 1, BATCH_MAX)
         return claiming.Ask(owner, limit, self.settings.lease_seconds, checked_queues(queues))
 
     def has_work(self, owner: str, queues: Sequence[str] = DEFAULT_QUEUES) -> bool:
@@ -134,18 +134,7 @@ class TaskRepository(Repository):
         return Finish(claim, encoded_result(result, self.settings.result_bytes_max))
 
     def _finishes(self, items: Iterable[tuple[Claim, Any]]) -> list[Asked]:
-        asked: list[Asked] = []
-        for item in items:
-            if len(asked) == BATCH_MAX:
-                raise InvalidEnvelope(f"a batch has at most {BATCH_MAX} items.", field="items", limit=BATCH_MAX)
-            pair: object = item
-            if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
-                raise InvalidEnvelope("each item is a pair of a claim and its result.", field="items")
-            try:
-                asked.append(self._finish(*item))
-            except RecoveryError as error:
-                asked.append(error)
-        return asked
+        return checked(_pairs(items), lambda pair: self._finish(*pair))
 
     def fail(self, claim: Claim, reason: object, *, retryable: bool = True) -> str:
         """Say that an attempt failed; return the task's state: pending (tried again later), failed or expired."""
@@ -217,7 +206,7 @@ class TaskRepository(Repository):
 
     def _hold(self, claim: Claim) -> tuple[Any, float]:
         if type(claim) is not Claim:
-            raise InvalidEnvelope("a Claim is wanted, as claim returned it.", field="claim")
+            raise refusal()
         named = (claim.task_id, claim.owner, claim.fence)
         return leases.hold(self.connection, self.leased, *named, self.settings.clock)
 
@@ -274,6 +263,14 @@ class TaskRepository(Repository):
         replies = self.outbox.put([(row.task_id, state, said) for row in rows], now)
         self.journal.record([transition(TASK, row, now, state, why) for row in rows] + replies)
         return state
+
+
+def _pairs(items: Iterable[Any]) -> Iterator[tuple[Claim, Any]]:
+    """The items of a batch. What is no pair refuses the whole: nobody can say which claim it was meant for."""
+    for pair in items:
+        if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
+            raise InvalidEnvelope("each item is a pair of a claim and its result.", field="items")
+        yield pair
 
 
 def claimed(row: Any) -> Claim:
