@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from recovery import async_transactions as through
 from recovery import backend
+from recovery.closing import AsyncClosing
 from recovery.opening import check, prepared
 from recovery.settings import Settings
 from recovery.transactions import READ, Kind, Work
@@ -27,7 +28,7 @@ class Closing(Protocol):
 T = TypeVar("T", bound=Closing)
 
 
-class AsyncDatabase:
+class AsyncDatabase(AsyncClosing):
     """An engine with what calls it from an event loop. Checked at the first use."""
 
     def __init__(self, engine: AsyncEngine | sa.Engine, **settings: Any) -> None:
@@ -75,14 +76,6 @@ class AsyncDatabase:
         elif self._owned:
             await self._caller.call(self.engine.dispose)
         self._caller.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 class Opening(Generic[T]):

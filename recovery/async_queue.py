@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
@@ -12,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from recovery import async_transactions as through
 from recovery import delivery
 from recovery.async_database import AsyncDatabase, Opening
+from recovery.closing import AsyncClosing
 from recovery.errors import BatchFailed
 from recovery.messages import Ack, AuthContext, Dispatched, Envelope, Reconciled
 from recovery.overview import Overview
@@ -119,7 +119,7 @@ class AsyncQueue(AsyncDatabase, AsyncLoops):
         return AsyncBound(self.settings, connection)
 
 
-class AsyncSession(AsyncLoops):
+class AsyncSession(AsyncClosing, AsyncLoops):
     """A queue's verbs on one held connection, for one task of the loop."""
 
     def __init__(
@@ -139,14 +139,6 @@ class AsyncSession(AsyncLoops):
     async def close(self) -> None:
         """Give the connection back."""
         await self._caller.call(self._held.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 class AsyncBound(AsyncVerbs):

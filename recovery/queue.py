@@ -6,12 +6,12 @@ A verb is one transaction. What it does stands in `repositories/`; how it begins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
 from recovery import backend, delivery
+from recovery.closing import Closing
 from recovery.errors import BatchFailed, Misconfigured
 from recovery.messages import Ack, AuthContext, Dispatched, Envelope, Reconciled
 from recovery.opening import check, prepared
@@ -97,7 +97,7 @@ class Loops(Verbs):
         return _driven(reconciling(self.settings), self.run)
 
 
-class Queue(Loops):
+class Queue(Closing, Loops):
     """Inbox, tasks and outbox in one database. Safe to share between threads."""
 
     def __init__(self, engine: sa.Engine, **settings: Any) -> None:
@@ -144,17 +144,11 @@ class Queue(Loops):
         if self._owned:
             self.engine.dispose()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"Queue({backend.of(self.engine).name}, table_prefix={self.settings.table_prefix!r})"
 
 
-class Session(Loops):
+class Session(Closing, Loops):
     """A queue's verbs on one held connection, for one thread."""
 
     def __init__(self, settings: Settings, held: HeldTransactions) -> None:
@@ -169,12 +163,6 @@ class Session(Loops):
     def close(self) -> None:
         """Give the connection back."""
         self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class Bound(Verbs):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
 from recovery import backend
+from recovery.closing import Closing
 from recovery.opening import check, prepared
 from recovery.repositories import ReceiptRepository
 from recovery.settings import Settings
@@ -17,7 +17,7 @@ from recovery.verbs import verb
 R = TypeVar("R")
 
 
-class Receiver:
+class Receiver(Closing):
     """Stores receipts and applies effects. Safe to share between threads."""
 
     def __init__(self, engine: sa.Engine, **settings: Any) -> None:
@@ -55,9 +55,3 @@ class Receiver:
         self._transactions.close()
         if self._owned:
             self.engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

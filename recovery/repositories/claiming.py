@@ -1,7 +1,8 @@
 """How a lease begins: settle what is due, take the rows that are due first, and note it.
 
 Where the backend composes, that is one statement: it looks whether anything is to be settled, takes rows only if not,
-and writes the journal. Elsewhere the same steps are a statement each, and the write lock keeps others out.
+and writes the journal. Elsewhere the look is a part of taking, the journal a statement of its own, and the write lock
+keeps others out.
 
 Rows are probed one queue and one priority at a time, each by the index that begins with them. A single look over all
 priorities would have to pass over every row that is more important but not yet due.
