@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from recovery.accepting import checked_deadline, checked_int, checked_text, encoded_payload
-from recovery.canonical import fingerprint, task_id
+from recovery.canonical import NO_EXTRAS, fingerprint, task_id
 from recovery.errors import InvalidEnvelope, Unauthorized
 from recovery.messages import DEFAULT_QUEUE, AuthContext, Envelope
 from recovery.settings import Settings
@@ -69,13 +70,16 @@ def _structure(envelope: Envelope, principal: str) -> Admitted:
         message_id=message_id,
         payload=payload,
         sender=principal,
-        extras=_unusual(queue=queue, priority=priority),
+        extras=_unusual(queue, priority),
     )
     identity = task_id(principal, message_id)
     budget = (deadline, hops, max_attempts)
     return Admitted(identity, principal, message_id, "task", mark, payload, *budget, queue, priority)
 
 
-def _unusual(**later: object) -> dict[str, object]:
+def _unusual(queue: str, priority: int) -> Mapping[str, object]:
     """The fields that came with a later release, where they differ from what an older one stored."""
+    if queue == DEFAULT_QUEUE and not priority:
+        return NO_EXTRAS
+    later = {"queue": queue, "priority": priority}
     return {name: value for name, value in later.items() if value != _DEFAULTS[name]}

@@ -87,18 +87,22 @@ def fingerprint(
     a later release: only those that differ from their default, so that a replay after an upgrade never collides.
     Raises `ValueError` when one of them has the name of a listed field.
     """
+    deadline += 0.0  # one text for 2000 and 2000.0, and for 0.0 and -0.0
+    if not extras:
+        text = (
+            f'{{"deadline":{canonical_json(deadline)},"hops":{canonical_json(hops)},"kind":{canonical_json(kind)},'
+            f'"max_attempts":{canonical_json(max_attempts)},"message_id":{canonical_json(message_id)},'
+            f'"payload":{payload},"sender":{canonical_json(sender)}}}'
+        )
+        return f"{FINGERPRINT_VERSION}:{content_hash(text)}"
     listed = {
-        "deadline": deadline + 0.0,  # one text for 2000 and 2000.0, and for 0.0 and -0.0
+        "deadline": deadline,
         "hops": hops,
         "kind": kind,
         "max_attempts": max_attempts,
         "message_id": message_id,
         "sender": sender,
     }
-    if not extras:
-        before = ",".join([f'"{name}":{canonical_json(value)}' for name, value in listed.items() if name != "sender"])
-        text = f'{{{before},"payload":{payload},"sender":{canonical_json(sender)}}}'
-        return f"{FINGERPRINT_VERSION}:{content_hash(text)}"
     if taken := extras.keys() & {*listed, "payload"}:
         raise ValueError(f"a fingerprint has these fields already: {', '.join(sorted(taken))}.")
     members = {name: canonical_json(value) for name, value in {**listed, **extras}.items()}

@@ -49,9 +49,8 @@ def read(connection: sa.Connection, clock: ManualClock | None) -> float:
     backend.begun(connection)
     if clock is not None:
         return clock.now
-    if backend.of(connection).clock is None:
-        return time.time()
-    return float(backend.rows(connection, _server, (backend.of(connection),), {})[0].now)
+    at = backend.of(connection)
+    return time.time() if at.clock is None else float(backend.rows(connection, _server, (at,), {})[0].now)
 
 
 Hand: TypeAlias = Literal["server", "hand"]

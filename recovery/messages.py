@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 DEFAULT_QUEUE: Final = "default"
+DEFAULT_QUEUES: Final = (DEFAULT_QUEUE,)
+"""What a claim asks where it names none."""
 
 
 @dataclass(frozen=True, slots=True)

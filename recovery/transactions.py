@@ -25,8 +25,10 @@ from recovery.errors import Busy, CommitUnknown, Fenced, Misconfigured, Recovery
 R = TypeVar("R")
 Work = Callable[[sa.Connection], R]
 
+_CLOSED: Final = "it is closed; open another one."
 TRIES_MAX: Final = 5
 PAUSE_SECONDS: Final = 0.02
+_IN_USE: Final = "the session is in the middle of a verb; another thread needs a session of its own."
 PASSED_ON: Final = (Fenced, ValueError)
 """What a repeat after a lost COMMIT may answer: these speak of what is stored. Any other error leaves the doubt."""
 
@@ -67,6 +69,7 @@ class Transactions:
         self.engine = engine
         self._backend = backend.of(engine)
         self._bounds = bounds
+        self._begins = {write: Begin(write, bounds) for write in (True, False)}
         self._sleep = sleep
         self.closed = False
         leave_at_fork(self)
@@ -113,17 +116,15 @@ class Transactions:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Misconfigured("it is closed; open another one.")
+            raise Misconfigured(_CLOSED)
 
     def _once(self, work: Work[R], kind: Kind) -> R:
         connection = self._taken()
         phase: Phase = "work"
         try:
-            backend.begin_next(connection, Begin(kind.write, self._bounds))
-            try:
-                answer = work(connection)
-            finally:
-                _quietly_leave_line(connection)
+            backend.begin_next(connection, self._begins[kind.write])
+            answer = work(connection)
+            _quietly_leave_line(connection)
             backend.end_next(self._backend, connection)
             phase = "commit"
             connection.commit()
@@ -139,6 +140,7 @@ class Transactions:
 
     def _failure(self, connection: sa.Connection, error: BaseException, phase: Phase, kind: Kind) -> BaseException:
         """Make the connection clean, and return what to raise."""
+        _quietly_leave_line(connection)
         begun = _forget(connection)
         if not isinstance(error, Exception):
             connection.invalidate()  # Interrupted in the middle of anything: nobody knows what the line still holds.
@@ -185,9 +187,11 @@ class HeldTransactions(Transactions):
 
     def run(self, work: Work[R], kind: Kind) -> R:
         """The same, one at a time: raises Misconfigured inside another verb of this session, or beside it."""
-        in_use = self._entered()
+        in_use = self._in_use  # Looked up once: in a fork's child there is another one.
+        if not in_use.acquire(blocking=False):
+            raise Misconfigured(_IN_USE)
         try:
-            return super().run(work, kind)
+            return Transactions.run(self, work, kind)
         finally:
             in_use.release()
 
@@ -202,7 +206,8 @@ class HeldTransactions(Transactions):
         return self._held
 
     def _taken(self) -> sa.Connection:
-        connection = self.connection()
+        held = self._held
+        connection = self.connection() if held is None or held.invalidated or held.closed else held
         if connection.in_transaction():
             raise Misconfigured("the session's connection is in your transaction; use queue.on(connection) there.")
         options = connection.get_execution_options()
@@ -233,7 +238,7 @@ class HeldTransactions(Transactions):
     def _entered(self) -> threading.Lock:
         in_use = self._in_use
         if not in_use.acquire(blocking=False):
-            raise Misconfigured("the session is in the middle of a verb; another thread needs a session of its own.")
+            raise Misconfigured(_IN_USE)
         return in_use
 
 

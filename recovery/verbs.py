@@ -54,15 +54,17 @@ def verb(
 
     @functools.wraps(body)
     def call(door: Door, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        quiet = look is not None and door.quiet and body in door.quiet
-        if quiet and not door.run(_work(door.settings, room, look, args, _asked(kwargs)), READ):
-            return _nothing(body)
+        settings, quiet = door.settings, None if look is None else door.quiet
+        if look is not None and quiet and body in quiet:
+            looking = _work(settings, room, look, args, _asked(kwargs))
+            if not door.run(looking, READ):
+                return _nothing(body)
         try:
-            answer = door.run(_work(door.settings, room, body, args, kwargs), kind)
+            answer = door.run(_work(settings, room, body, args, kwargs), kind)
         except SettlingFailed:
-            answer = door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
-        if look is not None and door.quiet is not None:
-            _note(door.quiet, body, answer)
+            answer = door.run(_work(settings, room, body, args, {**kwargs, "settle": False}), kind)
+        if quiet is not None:
+            (quiet.discard if answer else quiet.add)(body)
         return answer
 
     return call
@@ -78,15 +80,17 @@ def async_verb(
 
     @functools.wraps(body)
     async def call(door: AsyncDoor, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        quiet = look is not None and door.quiet and body in door.quiet
-        if quiet and not await door.run(_work(door.settings, room, look, args, _asked(kwargs)), READ):
-            return _nothing(body)
+        settings, quiet = door.settings, None if look is None else door.quiet
+        if look is not None and quiet and body in quiet:
+            looking = _work(settings, room, look, args, _asked(kwargs))
+            if not await door.run(looking, READ):
+                return _nothing(body)
         try:
-            answer = await door.run(_work(door.settings, room, body, args, kwargs), kind)
+            answer = await door.run(_work(settings, room, body, args, kwargs), kind)
         except SettlingFailed:
-            answer = await door.run(_work(door.settings, room, body, args, {**kwargs, "settle": False}), kind)
-        if look is not None and door.quiet is not None:
-            _note(door.quiet, body, answer)
+            answer = await door.run(_work(settings, room, body, args, {**kwargs, "settle": False}), kind)
+        if quiet is not None:
+            (quiet.discard if answer else quiet.add)(body)
         return answer
 
     return call
@@ -103,17 +107,12 @@ def _nothing(body: Callable[..., R]) -> R:
     return answer
 
 
-def _note(quiet: set[object], body: object, answer: object) -> None:
-    (quiet.discard if answer else quiet.add)(body)
-
-
 def _work(
-    settings: Settings, room: type[Room], body: Callable[..., R] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    settings: Settings, room: type[Room], body: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Work[R]:
     kept: dict[str, Any] = {}
 
     def work(connection: sa.Connection) -> R:
-        assert body is not None
         return body(room(connection, settings, kept), *args, **kwargs)
 
     return work

@@ -10,8 +10,9 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,6 +30,7 @@ from .strategies import STRATEGIES, raw_on
 
 BATCH = 100
 WARM = 3
+TURN_CYCLES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,17 @@ WORKS = (
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """What was sent for some warm-up cycles and for the measured ones, and in which place."""
+    """What was sent for some warm-up cycles and for each measured one, and in which place."""
 
     prefix: str
     warm: list[Call]
-    measured: list[Call]
+    measured: list[list[Call]]
+
+
+Step = Callable[[int], object]
+"""Does that many cycles more."""
+Way = Callable[[], AbstractContextManager[Step]]
+"""Opens a way to work, warms it up, and closes it."""
 
 
 def run(bench: Bench) -> list[Point]:
@@ -99,29 +107,29 @@ def _tape(bench: Bench, work: Work, cycles: int) -> Tape:
                 tape.clear()
                 for given in inputs[:WARM]:
                     work.cycle(session, given)
-                warm = len(tape.calls)
+                ends = [len(tape.calls)]
                 for given in inputs[WARM:]:
                     work.cycle(session, given)
+                    ends.append(len(tape.calls))
                 calls = tape.kept().calls
         finally:
             engine.dispose()
-    return Tape(place.prefix, calls[:warm], calls[warm:])
+    return Tape(place.prefix, calls[: ends[0]], [calls[low:high] for low, high in pairwise(ends)])
 
 
 def _against_floor(bench: Bench, work: Work) -> Point:
     cycles = _cycles(bench, work)
     bench.step(f"{work.name}: taping")
     tape = _tape(bench, work, cycles)
-    ways: dict[str, Callable[[], float]] = {
+    ways: dict[str, Way] = {
         "library": lambda: _library(bench, work, cycles),
         "floor": lambda: _floor(bench, work, cycles, tape),
     }
-    if bench.target.backend == "postgresql":
-        ways["pgbench"] = lambda: _pgbench(bench, work, cycles, tape)
     if work.name == WORKS[0].name:
         ways["pool"] = lambda: _library(bench, work, cycles, held=False)
         ways["autocommit"] = lambda: _autocommit(bench, work, cycles)
-    rounds = _interleaved(bench, work.name, ways)
+    after = _pgbench_of(bench, work, cycles, tape) if bench.target.backend == "postgresql" else {}
+    rounds = _interleaved(bench, work.name, ways, cycles, after)
     ratios = [ratio(ours, least) for ours, least in zip(rounds["library"], rounds["floor"], strict=True)]
     per_task = {f"{name}_ms_per_task": rounded(median(found) / work.tasks) for name, found in rounds.items()}
     facts = {"work": work.name, "batch": work.tasks, "workers": 1, "cycles": cycles, "rounds": bench.options.rounds}
@@ -132,56 +140,90 @@ def _all(values: Sequence[float]) -> list[float | None]:
     return [rounded(value, 3) for value in values]
 
 
-def _interleaved(bench: Bench, name: str, ways: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """Milliseconds per cycle for each way and round. Each round begins with another way."""
-    found: dict[str, list[float]] = {way: [] for way in ways}
-    names = list(ways)
+def _interleaved(
+    bench: Bench, name: str, ways: dict[str, Way], cycles: int, after: dict[str, Callable[[], float]] | None = None
+) -> dict[str, list[float]]:
+    """Milliseconds per cycle for each way and round.
+
+    All ways of a round are open side by side and take turns, a few cycles at a time: a disk or a processor that is
+    slow for a second is slow for all of them. What stands in `after` runs by itself behind each round.
+    """
+    after = after or {}
+    found: dict[str, list[float]] = {way: [] for way in (*ways, *after)}
     for number in range(bench.options.rounds):
-        for way in names[number % len(names) :] + names[: number % len(names)]:
+        bench.step(f"{name}: round {number + 1} of {bench.options.rounds}")
+        for way, spent in _round(ways, cycles, number).items():
+            found[way].append(spent)
+        for way, alone in after.items():
             bench.step(f"{name}: {way}, round {number + 1} of {bench.options.rounds}")
-            found[way].append(ways[way]())
+            found[way].append(alone())
     return found
 
 
-def timed(cycles: int, work: Callable[[], object]) -> float:
-    """Milliseconds per cycle. Garbage of what came before is collected first, and not in the middle of a way."""
-    gc.collect()
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1000 / cycles
+def _round(ways: dict[str, Way], cycles: int, number: int) -> dict[str, float]:
+    """Milliseconds per cycle for each way. Each turn begins with another way."""
+    spent = dict.fromkeys(ways, 0.0)
+    with ExitStack() as stack:
+        steps = {name: stack.enter_context(way()) for name, way in ways.items()}
+        names = list(steps)
+        gc.collect()
+        for turn, count in enumerate(_turns(cycles)):
+            first = (turn + number) % len(names)
+            for name in names[first:] + names[:first]:
+                began = time.perf_counter()
+                steps[name](count)
+                spent[name] += time.perf_counter() - began
+    return {name: seconds * 1000 / cycles for name, seconds in spent.items()}
 
 
-def _library(bench: Bench, work: Work, cycles: int, *, held: bool = True) -> float:
+def _turns(cycles: int) -> list[int]:
+    """How many cycles each turn has."""
+    whole, rest = divmod(cycles, TURN_CYCLES)
+    return [TURN_CYCLES] * whole + ([rest] if rest else [])
+
+
+@contextmanager
+def _library(bench: Bench, work: Work, cycles: int, *, held: bool = True) -> Iterator[Step]:
     """The library on a held session, or with a checkout from the pool for each verb."""
-    inputs = work.inputs(bench.salt("floor"), cycles + WARM, bench.options.payload_bytes)
+    inputs = iter(work.inputs(bench.salt("floor"), cycles + WARM, bench.options.payload_bytes))
     with _place(bench, work, cycles) as place, place.queue() as queue, queue.session() as session:
         door: Any = session if held else queue
 
-        def some(given: Sequence[list[Any]]) -> None:
-            for one in given:
-                work.cycle(door, one)
+        def step(count: int) -> None:
+            for given in islice(inputs, count):
+                work.cycle(door, given)
 
-        some(inputs[:WARM])
-        return timed(cycles, lambda: some(inputs[WARM:]))
+        step(WARM)
+        yield step
 
 
-def _floor(bench: Bench, work: Work, cycles: int, tape: Tape) -> float:
+@contextmanager
+def _floor(bench: Bench, work: Work, cycles: int, tape: Tape) -> Iterator[Step]:
     """The tape through the driver's cursor."""
     with _place(bench, work, cycles) as place, raw_on(place) as raw:
         cursor = raw.driver.cursor()
         play(raw.driver, cursor, moved(tape.warm, tape.prefix, place.prefix))
-        calls = moved(tape.measured, tape.prefix, place.prefix)
-        milliseconds = timed(cycles, lambda: play(raw.driver, cursor, calls))
+        measured = iter([moved(calls, tape.prefix, place.prefix) for calls in tape.measured])
+
+        def step(count: int) -> None:
+            for calls in islice(measured, count):
+                play(raw.driver, cursor, calls)
+
+        yield step
         _check(place, work, (cycles + WARM) * work.tasks)
-        return milliseconds
 
 
-def _pgbench(bench: Bench, work: Work, cycles: int, tape: Tape) -> float:
-    with _place(bench, work, cycles) as place:
-        calls = moved([*tape.warm, *tape.measured], tape.prefix, place.prefix)
-        milliseconds = pgbench_milliseconds(place, calls) / (cycles + WARM)
-        _check(place, work, (cycles + WARM) * work.tasks)
-        return milliseconds
+def _pgbench_of(bench: Bench, work: Work, cycles: int, tape: Tape) -> dict[str, Callable[[], float]]:
+    """The tape through pgbench: milliseconds per cycle. It counts its own time, so that it cannot take turns."""
+
+    def pgbench() -> float:
+        with _place(bench, work, cycles) as place:
+            calls = moved([*tape.warm, *chain.from_iterable(tape.measured)], tape.prefix, place.prefix)
+            milliseconds = pgbench_milliseconds(place, calls) / (cycles + WARM)
+            _check(place, work, (cycles + WARM) * work.tasks)
+            return milliseconds
+
+    return {"pgbench": pgbench}
 
 
 def _check(place: Place, work: Work, expected: int) -> None:
@@ -198,17 +240,18 @@ def _check(place: Place, work: Work, expected: int) -> None:
         raise RuntimeError(f"{work.name}: the tape did {found} of {expected} tasks.")
 
 
-def _autocommit(bench: Bench, work: Work, cycles: int) -> float:
+@contextmanager
+def _autocommit(bench: Bench, work: Work, cycles: int) -> Iterator[Step]:
     """The least that could be called a claim and a finish: see `strategies`."""
     strategy = next(iter(STRATEGIES[bench.target.backend].values()))
     with _place(bench, work, cycles) as place, raw_on(place) as raw:
 
-        def some(count: int) -> None:
+        def step(count: int) -> None:
             for _ in range(count):
                 strategy.finish(raw, strategy.claim(raw, "bench"))
 
-        some(WARM)
-        return timed(cycles, lambda: some(cycles))
+        step(WARM)
+        yield step
 
 
 FUSED = Work("finish_and_claim over finish then claim", 1, lambda session, _: cycle(session, 1), filled=True)
@@ -216,11 +259,11 @@ FUSED = Work("finish_and_claim over finish then claim", 1, lambda session, _: cy
 
 def _fused(bench: Bench) -> Point:
     cycles = _cycles(bench, FUSED)
-    ways = {
+    ways: dict[str, Way] = {
         "fused": lambda: _loop(bench, cycles, lambda session, claim: session.finish_and_claim(claim, RESULT)),
         "apart": lambda: _loop(bench, cycles, _finish_then_claim),
     }
-    rounds = _interleaved(bench, FUSED.name, ways)
+    rounds = _interleaved(bench, FUSED.name, ways, cycles)
     gains = [ratio(apart, fused) for apart, fused in zip(rounds["apart"], rounds["fused"], strict=True)]
     per_task = {f"{name}_ms_per_task": rounded(median(found)) for name, found in rounds.items()}
     facts = {"work": FUSED.name, "batch": 1, "workers": 1, "cycles": cycles, "rounds": bench.options.rounds}
@@ -232,16 +275,16 @@ def _finish_then_claim(session: Any, claim: Any) -> Any:
     return session.claim("bench")
 
 
-def _loop(bench: Bench, cycles: int, step: Callable[[Any, Any], Any]) -> float:
+@contextmanager
+def _loop(bench: Bench, cycles: int, follow: Callable[[Any, Any], Any]) -> Iterator[Step]:
     with _place(bench, FUSED, cycles) as place, place.queue() as queue, queue.session() as session:
         held = session.claim("bench")
 
-        def some(count: int) -> None:
+        def step(count: int) -> None:
             nonlocal held
             for _ in range(count):
-                held = step(session, held)
+                held = follow(session, held)
 
-        some(WARM)
-        spent = timed(cycles, lambda: some(cycles))
+        step(WARM)
+        yield step
         finish_all(session, [held])
-        return spent

@@ -72,10 +72,10 @@ def end_next(backend: Backend, connection: sa.Connection) -> None:
 
     Where it is not, COMMIT would succeed all the same, and confirm what was rolled back.
     """
-    if connection.closed:
-        raise StatementFailed(_ENDED)
     notes = vars(connection)
     if _BEGAN not in notes:
+        if connection.closed:
+            raise StatementFailed(_ENDED)
         return  # There was nothing to ask the database.
     if not (connection.in_transaction() and backend.is_in_transaction(connection)):
         raise StatementFailed(_ENDED)

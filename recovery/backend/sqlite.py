@@ -40,6 +40,7 @@ OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING."""
 
 _TURNS = "recovery.turns"
+"""Where a line keeps its place in the queue of writers, and where a Connection notes that it stands there now."""
 _LATE_SECONDS = 0.05
 """A wait in line shorter than this is not worth a PRAGMA to take it off the busy timeout."""
 
@@ -129,15 +130,18 @@ class SQLite:
 
     def on_begin(self, connection: sa.Connection) -> None:
         begin = taken_begin(connection)
-        cursor: Any = connection.connection.cursor()
+        line = connection.connection
+        driver: Any = line.dbapi_connection
         if begin is None:
             if not _at_autocommit(connection):
-                _wait_up_to(connection.info, cursor, BUSY_SECONDS)
-                cursor.execute("BEGIN")
+                _wait_up_to(line.info, driver, BUSY_SECONDS)
+                driver.execute("BEGIN")
             return
         seconds = begin.bounds.busy_seconds
-        _wait_up_to(connection.info, cursor, _left_after_turn(connection, cursor, seconds) if begin.write else seconds)
-        cursor.execute("BEGIN IMMEDIATE" if begin.write else "BEGIN")
+        if begin.write:
+            seconds = _left_after_turn(connection, line.info, driver, seconds)
+        _wait_up_to(line.info, driver, seconds)
+        driver.execute("BEGIN IMMEDIATE" if begin.write else "BEGIN")
         began(connection)
 
     def on_checkin(self, driver: Any, record: Any) -> None:
@@ -162,14 +166,15 @@ class SQLite:
             turns.close()
 
     def ended(self, connection: sa.Connection) -> None:
-        # Asking an invalid connection for its notes would connect it again; its turn ended in `on_close`.
-        turns: Turns | None = None if connection.invalidated or connection.closed else connection.info.get(_TURNS)
+        turns: Turns | None = vars(connection).pop(_TURNS, None)
         if turns is not None:
             turns.drop()
 
     def is_in_transaction(self, connection: sa.Connection) -> bool:
-        driver: Any = connection.connection.driver_connection
-        return bool(driver.in_transaction)
+        line = connection.connection
+        driver: Any = line.dbapi_connection  # The driver's own, or what makes an asynchronous one look like it.
+        own: Any = driver if hasattr(driver, "in_transaction") else line.driver_connection
+        return bool(own.in_transaction)
 
     def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
         # Asks for the write lock without touching a row. A plain BEGIN that reads first and writes later fails at
@@ -232,23 +237,24 @@ def _make_private(path: str) -> None:
         raise Misconfigured(f"the database file cannot be made: {error.strerror}.") from error
 
 
-def _left_after_turn(connection: sa.Connection, cursor: Any, seconds: float) -> float:
+def _left_after_turn(connection: sa.Connection, notes: dict[Any, Any], driver: Any, seconds: float) -> float:
     """Stand in line to write, and return what is left of the busy bound for the lock itself."""
     if not connection.get_execution_options().get("recovery_turns", True):
         return seconds
-    turns: Turns | None = connection.info.get(_TURNS)
+    turns: Turns | None = notes.get(_TURNS)
     if turns is None:
         # The file as SQLite names it, after every symbolic link: all its writers meet at one line.
-        path = cursor.execute("PRAGMA database_list").fetchone()[2]
-        turns = connection.info[_TURNS] = Turns(path)
+        path = driver.execute("PRAGMA database_list").fetchone()[2]
+        turns = notes[_TURNS] = Turns(path)
+    vars(connection)[_TURNS] = turns
     waited = turns.take(seconds)
     return seconds if waited < _LATE_SECONDS else max(seconds - waited, 0.0)
 
 
-def _wait_up_to(notes: dict[Any, Any], cursor: Any, seconds: float) -> None:
+def _wait_up_to(notes: dict[Any, Any], driver: Any, seconds: float) -> None:
     """Set the busy timeout, where it is another one. Whoever borrows the connection finds it as `on_connect` set it."""
     if notes.get(_WAIT, BUSY_SECONDS) != seconds:
-        cursor.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}")
+        driver.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}")
         notes[_WAIT] = seconds
 
 

@@ -162,8 +162,9 @@ class _Line:
     __slots__ = ("cursor", "is_watched", "transaction")
 
     def __init__(self, connection: sa.Connection) -> None:
+        driver: Any = connection.connection.dbapi_connection
         self.transaction = connection.get_transaction()
-        self.cursor: Any = connection.connection.cursor()
+        self.cursor: Any = driver.cursor()
         events = connection.dispatch
         self.is_watched = bool(events.before_cursor_execute or events.after_cursor_execute)
 

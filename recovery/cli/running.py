@@ -11,7 +11,7 @@ import typer
 
 from recovery import Dispatched, Queue, handlers
 from recovery.cli.options import DEFAULT_URL, INTERRUPTED, AsJson, Prefix, Url, only_one, receiver_at, teller
-from recovery.repositories.tasks import DEFAULT_QUEUES
+from recovery.messages import DEFAULT_QUEUES
 from recovery.runtime.dispatcher import Dispatcher
 from recovery.runtime.stopping import Stop
 from recovery.runtime.worker import Worked, Worker

@@ -24,8 +24,8 @@ class Repository:
     ) -> None:
         self.connection = connection
         self._kept = {} if kept is None else kept
-        self.settings = settings or Settings()
-        self.tables = self.settings.tables
+        self.settings = settings = settings or Settings()
+        self.tables = settings.tables
         self.backend = backend.of(connection)
 
     @property

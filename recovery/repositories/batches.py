@@ -43,12 +43,19 @@ def verdicts(
 
     A claim that was made up is never sent: `in_steps` compares it here.
     """
-    found = {index: Verdict("", None, item) for index, item in enumerate(items) if isinstance(item, RecoveryError)}
-    good = [(index, item) for index, item in enumerate(items) if not isinstance(item, RecoveryError)]
+    found: dict[int, Verdict] = {}
+    good: list[Numbered[Item]] = []
+    for index, item in enumerate(items):
+        if isinstance(item, RecoveryError):
+            found[index] = Verdict("", None, item)
+        else:
+            good.append((index, item))
     for several in _rounds(good, claim_of):
-        sendable = {index for index, item in several if room.backend.composes and leases.is_sendable(claim_of(item))}
-        sent = [one for one in several if one[0] in sendable]
-        compared = [one for one in several if one[0] not in sendable]
+        sent: list[Numbered[Item]] = []
+        compared = several
+        if room.backend.composes:
+            sent = [one for one in several if leases.is_sendable(claim_of(one[1]))]
+            compared = [one for one in several if not leases.is_sendable(claim_of(one[1]))]
         found |= composed(sent) if sent else {}
         found |= in_steps(compared) if compared else {}
     return [found[index] for index in range(len(items))]
@@ -56,6 +63,9 @@ def verdicts(
 
 def _rounds(items: list[Numbered[Item]], claim_of: Callable[[Item], Any]) -> Iterator[list[Numbered[Item]]]:
     """Split items so that no row stands twice in one round: the second time must see what the first one did."""
+    if len(items) == 1:
+        yield items
+        return
     while items:
         first: dict[str | int, Numbered[Item]] = {}
         later = [one for one in items if first.setdefault(_identity(one, claim_of), one) is not one]

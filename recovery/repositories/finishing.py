@@ -15,6 +15,7 @@ from recovery.canonical import reply_id, reply_text
 from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
 from recovery.messages import Claim, Verdict
 from recovery.repositories import claiming, leases
+from recovery.repositories.adding import add
 from recovery.repositories.batches import verdicts
 from recovery.repositories.holding import finish_and_claim_statement, finish_statement
 from recovery.repositories.journal import TASK, transition
@@ -66,7 +67,7 @@ def _end(room: TaskRepository, held: Sequence[tuple[Any, Finish]], now: float) -
     leases.write(room.connection, room.leased, [row for row, _ in held], states.DONE, ended, each)
     replies = room.outbox.put([(row.task_id, states.DONE, item.text) for row, item in held], now)
     tasks = [transition(TASK, row, now, states.DONE, "finished") for row, _ in held]
-    room.journal.record([move for pair in zip(tasks, replies, strict=True) for move in pair])
+    add(room.connection, room.tables.journal, [move for pair in zip(tasks, replies, strict=True) for move in pair])
 
 
 def finish_values(room: TaskRepository, items: Sequence[Finish]) -> dict[str, Any]:

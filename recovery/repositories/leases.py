@@ -38,11 +38,8 @@ class Leased:
     moves: states.Moves
     held: str
     subject: str
-
-    @property
-    def deadline(self) -> sa.Column[float] | None:
-        """The column after which a row can no longer be held; replies have none."""
-        return self.table.c.get("deadline")
+    deadline: sa.Column[float] | None = None
+    """The column after which a row can no longer be held; replies have none."""
 
     @property
     def columns(self) -> list[sa.Column[Any]]:
@@ -54,8 +51,9 @@ class Leased:
 @cache
 def leased_tasks(tables: Tables) -> Leased:
     """Tasks, held by workers."""
-    tasks = tables.tasks
-    return Leased(tasks, tables.fence_floor, tables.journal, tasks.c.task_id, states.TASK_MOVES, states.RUNNING, "task")
+    tasks, deadline = tables.tasks, tables.tasks.c.deadline
+    moves, held = states.TASK_MOVES, states.RUNNING
+    return Leased(tasks, tables.fence_floor, tables.journal, tasks.c.task_id, moves, held, "task", deadline)
 
 
 @cache
@@ -145,12 +143,12 @@ def write(
     from row to row.
     """
     allowed = _allowed(leased, target)
-    if any(row.state not in allowed for row in locked):
-        raise _changed(leased, locked)
-    sets = [
-        {"key": getattr(row, leased.key.name), "fence": row.fence, **values, **own}
-        for row, own in zip(locked, each or [{}] * len(locked), strict=True)
-    ]
+    key = leased.key.name
+    sets = []
+    for row, own in zip(locked, each or [{}] * len(locked), strict=True):
+        if row.state not in allowed:
+            raise _changed(leased, locked)
+        sets.append({"key": getattr(row, key), "fence": row.fence, **values, **own})
     own_names = tuple(each[0]) if each else ()
     arguments = (leased, target, (*values, *own_names), own_names, of(connection))
     if change_rows(connection, _write, arguments, sets, ("key", "fence", *own_names)) != len(locked):

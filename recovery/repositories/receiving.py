@@ -7,6 +7,7 @@ what becomes of their tasks at the latest of these times; then tasks, replies of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ from recovery.backend import Backend, change_each, param, rows, rows_each, unnes
 from recovery.canonical import canonical_json, reply_text
 from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
-from recovery.repositories.journal import TASK, JournalRepository, first, noted
+from recovery.repositories.journal import TASK, first, noted
 from recovery.repositories.leases import literal
 from recovery.repositories.outbox import OutboxRepository
 from recovery.schema import Tables
@@ -60,8 +61,9 @@ def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
     add(room.connection, room.tables.tasks, tasks)
     moves = [first(TASK, task["task_id"], now, task["state"], task["reason"] or "received") for task in tasks]
     ended = [(task["task_id"], task["state"], canonical_json(task["reason"])) for task in tasks if task["reason"]]
-    moves += OutboxRepository(room.connection, room.settings).put(ended, now)
-    JournalRepository(room.connection, room.settings).record(moves)
+    if ended:
+        moves += OutboxRepository(room.connection, room.settings).put(ended, now)
+    add(room.connection, room.tables.journal, moves)
     return {one.task_id for one in new}
 
 
@@ -78,10 +80,11 @@ def _insert(tables: Tables, at: Backend) -> Any:
 
 
 _INBOX = ("task_id", "principal", "message_id", "kind", "fingerprint")
+_picked = attrgetter(*_INBOX)
 
 
 def _inbox_values(one: Admitted) -> dict[str, str]:
-    return {name: getattr(one, name) for name in _INBOX}
+    return dict(zip(_INBOX, _picked(one), strict=True))
 
 
 def _task(admitted: Admitted, now: float, max_hops: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from recovery import states
 from recovery.accepting import checked_int, checked_queues, checked_text, encoded_result, is_text_key, safe_text
 from recovery.canonical import canonical_json
 from recovery.errors import InvalidEnvelope
-from recovery.messages import DEFAULT_QUEUE, Claim, Task, Verdict
+from recovery.messages import DEFAULT_QUEUES, Claim, Task, Verdict
 from recovery.repositories import claiming, leases
 from recovery.repositories.base import Repository
 from recovery.repositories.batches import BATCH_MAX, checked
@@ -25,7 +25,8 @@ from recovery.repositories.leases import SETTLE_ROWS_MAX, leased_tasks
 from recovery.repositories.outbox import OutboxRepository
 from recovery.settings import Settings
 
-DEFAULT_QUEUES: Final = (DEFAULT_QUEUE,)
+_STORED: Final = json.JSONDecoder()
+"""For stored text, which is canonical: nothing stands before or behind it."""
 _TIMES: Final = ("deadline", "available_at", "lease_until", "received_at", "ended_at")
 
 
@@ -275,7 +276,7 @@ def _pairs(items: Iterable[Any]) -> Iterator[tuple[Claim, Any]]:
 
 def claimed(row: Any) -> Claim:
     """A claim from the row that was taken."""
-    payload = json.loads(row.payload)
+    payload, _ = _STORED.raw_decode(row.payload)
     lease_until, deadline = float(row.lease_until), float(row.deadline)
     return Claim(row.task_id, row.owner, row.fence, row.attempts, payload, lease_until, deadline)
 

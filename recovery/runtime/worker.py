@@ -15,9 +15,8 @@ from recovery.accepting import safe_text
 from recovery.backend import is_database_error
 from recovery.errors import Busy, CommitUnknown, Fenced, InvalidEnvelope, RecoveryError, Unavailable
 from recovery.handlers import Handler, Permanent
-from recovery.messages import Claim
+from recovery.messages import DEFAULT_QUEUES, Claim
 from recovery.queue import Queue
-from recovery.repositories.tasks import DEFAULT_QUEUES
 from recovery.runtime.looping import loop, owner_name
 from recovery.runtime.stopping import Stop
 

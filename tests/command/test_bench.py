@@ -176,10 +176,11 @@ def test_a_tape_does_the_same_work_and_a_wrong_one_is_refused(target):
     bench = Bench(target, Options(rounds=1, cycles=2))
     work = floor.WORKS[0]
     tape = floor._tape(bench, work, 5)
-    assert 0 < floor._floor(bench, work, 5, tape)
-    short = floor.Tape(tape.prefix, tape.warm, tape.measured[: len(tape.measured) // 2])
-    with pytest.raises(RuntimeError, match="of 8 tasks"):
-        floor._floor(bench, work, 5, short)
+    with floor._floor(bench, work, 5, tape) as step:
+        step(5)
+    short = floor.Tape(tape.prefix, tape.warm, tape.measured[:2])
+    with pytest.raises(RuntimeError, match="of 8 tasks"), floor._floor(bench, work, 5, short) as step:
+        step(5)
 
 
 def test_percentiles_are_measured_values():
