@@ -132,6 +132,18 @@ def rows_each(
     return [known.row._make(row) for some in found for row in some]
 
 
+def first_each(
+    connection: sa.Connection, build: Build, arguments: tuple[Any, ...], given: Sequence[Values]
+) -> list[Any]:
+    """For each of some values, with the names of columns, the first row that a statement returns, or None."""
+    known = statement(connection, build, *arguments)
+    found: list[Any] = []
+    for one in known.given_rows(given):
+        rows = run(connection, known.text, one).fetchall()
+        found.append(known.row._make(rows[0]) if rows else None)
+    return found
+
+
 def run(connection: sa.Connection, text: str, given: Any) -> Any:
     """Send one statement in the connection's transaction, beginning it where it has not begun; return its cursor.
 
