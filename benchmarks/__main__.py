@@ -16,7 +16,7 @@ from . import machine, report, scenarios, servers
 from .bars import verdicts
 from .bench import Bench, Point
 from .comparing import compared
-from .options import options, parser
+from .options import options, parser, report_parser
 from .progress import Progress, progress
 from .suites import SUITES
 from .targets import Target
@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m benchmar
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["peers"]:
         return _peers(given[1:])
+    if given[:1] == ["report"]:
+        return _report(report_parser(prog).parse_args(given[1:]))
     try:
         return _run(parser(prog).parse_args(given))
     except RecoveryError as error:
@@ -45,6 +47,16 @@ def _peers(arguments: Sequence[str]) -> int:
         print(f"benchmarks: the comparison with peers needs a checkout of the project ({error}).", file=sys.stderr)
         return UNUSABLE
     return int(module.main(list(arguments)) or 0)
+
+
+def _report(given: Any) -> int:
+    """Make one report of what several runs found: the full one takes hours, and may be run in parts."""
+    machines, points = report.read(given.files)
+    points += compared(given.peers) if given.peers is not None else []
+    for path in report.save(given.out, "full", machines, points):
+        print(path, file=sys.stderr)
+    print("\n".join(report.closing(verdicts(points))))
+    return 0
 
 
 def _run(given: Any) -> int:

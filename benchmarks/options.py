@@ -20,6 +20,7 @@ HELP = {
     "memory": "a worker's memory after many tasks over its memory after a few",
     "short": "contention, whole and floor in short form: about five minutes for two databases",
     "full": "every scenario, with the closing table of bars",
+    "report": "one report of the JSON files of several runs",
     "peers": "other libraries, each in an environment of its own",
 }
 DEFAULTS = Options()
@@ -31,7 +32,17 @@ def parser(prog: str) -> argparse.ArgumentParser:
     scenarios = made.add_subparsers(dest="scenario", required=True, metavar="SCENARIO")
     for name in (*NAMES, "short", "full"):
         _options(scenarios.add_parser(name, help=HELP[name], description=HELP[name]))
-    scenarios.add_parser("peers", help=HELP["peers"], add_help=False)
+    for name in ("report", "peers"):
+        scenarios.add_parser(name, help=HELP[name], add_help=False)
+    return made
+
+
+def report_parser(prog: str) -> argparse.ArgumentParser:
+    """What `report` understands."""
+    made = argparse.ArgumentParser(prog=f"{prog} report", description=HELP["report"])
+    made.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the JSON of runs with --out")
+    made.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the report is written")
+    made.add_argument("--peers", type=Path, metavar="FILE", help="peers.json of `make bench-peers`")
     return made
 
 

@@ -70,6 +70,21 @@ def save(folder: Path, name: str, machines: Sequence[dict[str, Any]], points: li
     return [data, page, *pictures]
 
 
+def read(files: Sequence[Path]) -> tuple[list[dict[str, Any]], list[Point]]:
+    """What several runs found, as one: each machine once, and all points in the order of the files.
+
+    `unfinished.json` of a run that was broken off is read too.
+    """
+    machines: list[dict[str, Any]] = []
+    points: list[Point] = []
+    for file in files:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        whole = found if isinstance(found, dict) else {"machines": [], "points": found}
+        machines += [facts for facts in whole["machines"] if facts not in machines]
+        points += whole["points"]
+    return machines, points
+
+
 def _pictures(folder: Path, points: list[Point]) -> list[Path]:
     try:
         from .pictures import draw

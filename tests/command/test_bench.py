@@ -231,6 +231,18 @@ def test_the_report_is_written_with_and_without_pictures(tmp_path, capsys, monke
     assert "| 1 | 1 |" in (tmp_path / "run" / "contention.md").read_text()
 
 
+def test_one_report_of_several_runs(tmp_path, capsys):
+    """Points of all files in their order, each machine once, also from a run that was broken off."""
+    made = [{"scenario": "floor", "backend": "sqlite", "work": "receive one", "over_floor": over} for over in (1.2, 1.3)]
+    report.save(tmp_path / "a", "floor", [{"sqlite": "3"}], made[:1])
+    (tmp_path / "unfinished.json").write_text(json.dumps(made[1:]))
+    files = [str(tmp_path / "a" / "floor.json"), str(tmp_path / "unfinished.json"), str(tmp_path / "a" / "floor.json")]
+    assert 0 == main(["report", *files, "--out", str(tmp_path / "all")])
+    found = json.loads((tmp_path / "all" / "full.json").read_text())
+    assert {"machines": [{"sqlite": "3"}], "points": [*made, made[0]]} == found
+    assert "| receive one: over the floor | SQLite | 1.2 | at most 1.4 | met |" in capsys.readouterr().out
+
+
 def test_the_installed_command_has_the_same_scenarios(tmp_path):
     """`recovery bench` lists them and runs one."""
 
