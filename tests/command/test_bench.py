@@ -233,7 +233,9 @@ def test_the_report_is_written_with_and_without_pictures(tmp_path, capsys, monke
 
 def test_one_report_of_several_runs(tmp_path, capsys):
     """Points of all files in their order, each machine once, also from a run that was broken off."""
-    made = [{"scenario": "floor", "backend": "sqlite", "work": "receive one", "over_floor": over} for over in (1.2, 1.3)]
+    made = [
+        {"scenario": "floor", "backend": "sqlite", "work": "receive one", "over_floor": over} for over in (1.2, 1.3)
+    ]
     report.save(tmp_path / "a", "floor", [{"sqlite": "3"}], made[:1])
     (tmp_path / "unfinished.json").write_text(json.dumps(made[1:]))
     files = [str(tmp_path / "a" / "floor.json"), str(tmp_path / "unfinished.json"), str(tmp_path / "a" / "floor.json")]
