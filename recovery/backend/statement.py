@@ -8,7 +8,7 @@ Types that need a processor on the way in or out are not used here: text, whole 
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -18,6 +18,8 @@ from sqlalchemy.sql import Executable
 
 Build: TypeAlias = Callable[..., Executable]
 """A function of hashable arguments that returns a Core statement. Its bind names begin with `p_`."""
+Named: TypeAlias = tuple[Build, tuple[Any, ...]]
+"""What names a statement: how it is built, and from which arguments."""
 Values: TypeAlias = Mapping[str, Any]
 
 
@@ -78,6 +80,22 @@ def statement(connection: sa.Connection, build: Build, *arguments: Any) -> State
     if found is None:
         found = _statements[key] = Statement(build(*arguments), dialect)
     return found
+
+
+_ready: set[tuple[Hashable, ...]] = set()
+
+
+def ready(connection: sa.Connection, what: Hashable, statements: Callable[[], Iterable[Named]]) -> None:
+    """Build what `what` is going to send, once in a process, and before its transaction begins.
+
+    The first time takes tens of milliseconds, and with one writer at a time all others would wait for it.
+    """
+    dialect = connection.dialect
+    key = (dialect.name, dialect.paramstyle, what)
+    if key not in _ready:
+        for build, arguments in statements():
+            statement(connection, build, *arguments)
+        _ready.add(key)
 
 
 def rows(connection: sa.Connection, build: Build, arguments: tuple[Any, ...], values: Values) -> list[Any]:

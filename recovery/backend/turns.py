@@ -24,6 +24,8 @@ PATIENCE_SECONDS: Final = 0.25
 """How long somebody may stand at the head of the line without moving before the others pass."""
 LOOK_SECONDS_MIN: Final = 0.00005
 LOOK_SECONDS_MAX: Final = 0.01
+FIRST_PACE_SECONDS: Final = 0.002
+"""How long a turn is, to somebody who has not yet seen one: many who come at once must not all look at once."""
 COUNTED_MAX: Final = 16
 
 SUPPORTED: Final = hasattr(fcntl, "F_OFD_SETLK")
@@ -52,7 +54,7 @@ class Turns:
         self._usable = SUPPORTED
         self._taken = False
         self._floor = 0
-        self._pace_seconds = 0.0
+        self._pace_seconds = FIRST_PACE_SECONDS
         _all.add(self)
 
     def take(self, seconds: float) -> float:

@@ -19,6 +19,11 @@ def add(connection: sa.Connection, table: sa.Table, given: Sequence[Mapping[str,
     change_rows(connection, _add, (table, names, backend), given, names)
 
 
+def adding(table: sa.Table, names: tuple[str, ...], backend: Backend) -> tuple[Any, tuple[Any, ...]]:
+    """What `add` is going to send for rows with these columns, by its name."""
+    return _add, (table, names, backend)
+
+
 def _add(table: sa.Table, names: tuple[str, ...], backend: Backend) -> sa.Insert:
     if not backend.composes:
         counted = backend.arrival(table) if "arrival" in table.c else {}

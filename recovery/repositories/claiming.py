@@ -19,10 +19,10 @@ from typing import Any, Final, Literal, TypeAlias
 import sqlalchemy as sa
 
 from recovery import clock, states
-from recovery.backend import Backend, of, param, rows, unnested
+from recovery.backend import Backend, of, param, ready, rows, unnested
 from recovery.clock import ManualClock
-from recovery.repositories.adding import add
-from recovery.repositories.journal import noted, transition
+from recovery.repositories.adding import add, adding
+from recovery.repositories.journal import COLUMNS, noted, transition
 from recovery.repositories.leases import Leased, is_over, literal
 from recovery.repositories.settling import settling
 
@@ -100,9 +100,10 @@ def claim(
     at = of(connection)
     if at.composes:
         return _composed(connection, leased, ask, hand, settle)
+    take = get_ready(connection, leased, ask, looks=settle is not None)
     now = clock.read(connection, hand)
     values = _values(ask, now)
-    taken = rows(connection, _take, (leased, len(ask.queues), settle is not None), values)
+    taken = rows(connection, _take, take, values)
     if not taken and settle is not None and _is_something_due(connection, leased, now):
         with settling(at):
             settle(now)
@@ -111,6 +112,13 @@ def claim(
     moves = [transition(leased.subject, row, now, leased.held, "claimed", from_state=states.PENDING) for row in taken]
     add(connection, leased.journal, moves)
     return taken
+
+
+def get_ready(connection: sa.Connection, leased: Leased, ask: Ask, *, looks: bool) -> tuple[Leased, int, bool]:
+    """Build what a claim in steps sends, before its transaction begins; return what its first statement is made of."""
+    take = (leased, len(ask.queues), looks)
+    ready(connection, ("claim", take), lambda: [(_take, take), adding(leased.journal, COLUMNS, of(connection))])
+    return take
 
 
 def _order(row: Row) -> tuple[int, float, int]:

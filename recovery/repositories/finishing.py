@@ -12,15 +12,16 @@ import sqlalchemy as sa
 
 from recovery import states
 from recovery.accepting import is_text_key
-from recovery.backend import first_each, param, rows
+from recovery.backend import first_each, param, ready, rows
 from recovery.canonical import reply_id, reply_text
 from recovery.errors import InvalidEnvelope, RecoveryError, StatementFailed
 from recovery.messages import Claim, Verdict
 from recovery.repositories import claiming, leases
-from recovery.repositories.adding import add
+from recovery.repositories.adding import add, adding
 from recovery.repositories.batches import verdicts
 from recovery.repositories.holding import finish_and_claim_statement, finish_statement
-from recovery.repositories.journal import TASK, transition
+from recovery.repositories.journal import COLUMNS, TASK, transition
+from recovery.repositories.outbox import REPLY_COLUMNS
 
 if TYPE_CHECKING:
     from recovery.repositories.tasks import TaskRepository
@@ -55,6 +56,7 @@ def _in_steps(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verd
 
 def _ended_at_once(room: TaskRepository, items: Sequence[Numbered]) -> set[int]:
     """End tasks by one UPDATE each, which proves the claim by itself: nobody else can write in between."""
+    ready(room.connection, ("finish", room.tables), lambda: _statements(room))
     now = room.now()
     known = [(index, item) for index, item in items if leases.is_sendable(item.claim)]
     given = [
@@ -71,6 +73,12 @@ def _ended_at_once(room: TaskRepository, items: Sequence[Numbered]) -> set[int]:
     held = [(row, item) for row, (_, item) in zip(found, known, strict=True) if row is not None]
     _reply(room, held, now)
     return {index for row, (index, _) in zip(found, known, strict=True) if row is not None}
+
+
+def _statements(room: TaskRepository) -> list[Any]:
+    tables, at = room.tables, room.backend
+    columns = (adding(tables.outbox, REPLY_COLUMNS, at), adding(tables.journal, COLUMNS, at))
+    return [(_end_owned, (room.leased,)), *columns]
 
 
 def _end_owned(leased: leases.Leased) -> sa.Update:
@@ -163,6 +171,8 @@ def finish_and_take(
     """Finish one claim, raising what stands against it, and take what comes next."""
     composed = room.backend.composes and leases.is_sendable(item.claim)
     first = _finish_and_take_first(room, item, ask, look=settle is not None) if composed else None
+    if not composed:
+        claiming.get_ready(room.connection, room.leased, ask, looks=settle is not None)
     said = verdict(room, item, first) if composed else finish_all(room, [item])[0]
     if said.error is not None:
         raise said.error

@@ -6,7 +6,7 @@ Delivering never changes the task. Every attempt sends the stored bytes under th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -24,6 +24,11 @@ from recovery.repositories.sending import asked, refusal, settle_all
 from recovery.settings import Settings
 
 REPLIES_MAX = 100_000
+REPLY_COLUMNS: Final = (
+    "reply_id", "task_id", "status", "payload", "state", "max_attempts", "attempts", "fence", "available_at",
+    "created_at",
+)  # fmt: skip
+"""The columns of a new reply, in the order in which they are written."""
 
 
 class OutboxRepository(Repository):

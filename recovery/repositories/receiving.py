@@ -14,11 +14,11 @@ import sqlalchemy as sa
 
 from recovery import clock, states
 from recovery.admission import Admitted
-from recovery.backend import Backend, change_each, param, rows, rows_each, unnested
+from recovery.backend import Backend, change_each, param, ready, rows, rows_each, unnested
 from recovery.canonical import canonical_json, reply_text
-from recovery.repositories.adding import add
+from recovery.repositories.adding import add, adding
 from recovery.repositories.base import Repository
-from recovery.repositories.journal import TASK, first, noted
+from recovery.repositories.journal import COLUMNS, TASK, first, noted
 from recovery.repositories.leases import literal
 from recovery.repositories.outbox import OutboxRepository
 from recovery.schema import Tables
@@ -55,6 +55,7 @@ def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
 
 
 def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
+    ready(room.connection, ("receive", room.tables), lambda: _statements(room))
     now = clock.read(room.connection, room.settings.clock)
     new = _new_in_steps(room, admitted)
     tasks = [_task(one, now, room.settings.max_hops) for one in new]
@@ -65,6 +66,19 @@ def _in_steps(room: Repository, admitted: Sequence[Admitted]) -> set[str]:
         moves += OutboxRepository(room.connection, room.settings).put(ended, now)
     add(room.connection, room.tables.journal, moves)
     return {one.task_id for one in new}
+
+
+TASK_COLUMNS: Final = (
+    "task_id", "queue", "priority", "state", "payload", "deadline", "hops", "max_attempts", "attempts", "fence",
+    "available_at", "received_at", "reason", "ended_at",
+)  # fmt: skip
+"""The columns of a new task, in the order in which they are written."""
+
+
+def _statements(room: Repository) -> list[Any]:
+    tables, at = room.tables, room.backend
+    columns = (adding(tables.tasks, TASK_COLUMNS, at), adding(tables.journal, COLUMNS, at))
+    return [(_insert, (tables, at)), *columns]
 
 
 def _new_in_steps(room: Repository, admitted: Sequence[Admitted]) -> Sequence[Admitted]:

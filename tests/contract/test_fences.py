@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 import sqlalchemy as sa
 
-from recovery import Fenced
+from recovery import Fenced, states
+from recovery.repositories import leases
 from recovery.schema import tables
 from tests.plugins.queues import AUTH, envelope
 
@@ -137,4 +138,17 @@ def test_any_other_fence_or_owner_is_refused(queue, clock, stored, change):
         with pytest.raises(Fenced):
             lost()
     assert [False] == [one.ok for one in queue.finish_batch([(other, 1)])]
+    assert before == stored.contents()
+
+
+def test_a_row_that_may_not_make_a_move_is_not_written(queue, stored):
+    """The last guard: whatever a verb believed, a row that was seen in a state without that move stays as it is."""
+    ended = sent(queue)
+    queue.cancel(ended)
+    before = stored.contents()
+    with stored.engine.begin() as connection:
+        leased = leases.leased_tasks(tables())
+        row = leases.lock(connection, leased, ended)
+        with pytest.raises(Fenced):
+            leases.write(connection, leased, [row], states.PENDING, leases.freed(0.0))
     assert before == stored.contents()
