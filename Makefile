@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format test-containers test-machine bench bench-full bench-peers bench-setup lock wheel clean FORCE
+.PHONY: help setup demo test check format test-containers test-machine test-mutants bench bench-full bench-peers bench-setup lock wheel clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -61,6 +61,9 @@ test-containers: setup ## run the conformance suite against RECOVERY_POSTGRES_IM
 
 test-machine: setup ## run the tests that need root and PgBouncer: full disks, and PgBouncer in transaction mode
 	$(BIN)/pytest -m machine tests/machine
+
+test-mutants: setup ## break the library in one place after the other, and look whether its tests notice
+	$(BIN)/pytest -m mutants tests/mutation
 
 check: setup ## lint, formatting, types, floors
 	$(BIN)/ruff check

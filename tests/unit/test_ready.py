@@ -36,6 +36,7 @@ def test_no_hot_verb_builds_a_statement_inside_its_transaction(tmp_path, monkeyp
     with Queue.open(url, allowed_sources=SOURCES) as queue:
         queue.receive_all([envelope(f"m-{number}", deadline=4e9) for number in range(4)], AUTH)
         claim = queue.claim("w")
+        assert claim is not None
         monkeypatch.setattr(statement, "_statements", {})
         monkeypatch.setattr(statement, "_ready", set())
         built_inside.clear()

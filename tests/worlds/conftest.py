@@ -1,0 +1,48 @@
+"""Fixtures of the worlds: a migrated database to begin from, and lines for the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from recovery import migrate
+from tests.worlds.machine import Machine
+from tests.worlds.steps import World
+
+TOLD = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite database, to be copied into memory."""
+    file = tmp_path_factory.mktemp("worlds") / "migrated.db"
+    migrate(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture
+def machine_of(migrated_file: Path) -> Iterator[Callable[[World], Machine]]:
+    """Makes the product ready to be put into any state of a world."""
+    made: list[Machine] = []
+
+    def make(world: World) -> Machine:
+        made.append(Machine(world, migrated_file))
+        return made[-1]
+
+    yield make
+    for machine in made:
+        machine.close()
+
+
+@pytest.fixture
+def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Says something at the end of the run."""
+    return pytestconfig.stash.setdefault(TOLD, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What was explored, and by which steps each planted fault shows."""
+    for line in config.stash.get(TOLD, []):
+        terminalreporter.write_line(line)
