@@ -9,6 +9,9 @@ from recovery.backend import statement
 from tests.plugins.queues import AUTH, SOURCES, envelope
 
 
+NEW, NEWER = (envelope(name, deadline=4e9) for name in ("new", "newer"))
+
+
 @pytest.fixture
 def built_inside(monkeypatch):
     """The texts that were built while a transaction was open, in a process that has built nothing yet."""
@@ -41,8 +44,8 @@ def test_no_hot_verb_builds_a_statement_inside_its_transaction(tmp_path, monkeyp
         monkeypatch.setattr(statement, "_ready", set())
         built_inside.clear()
         {
-            "receive": lambda: queue.receive(envelope("new", deadline=4e9), AUTH),
-            "receive_all": lambda: queue.receive_all([envelope("new", deadline=4e9), envelope("newer", deadline=4e9)], AUTH),
+            "receive": lambda: queue.receive(NEW, AUTH),
+            "receive_all": lambda: queue.receive_all([NEW, NEWER], AUTH),
             "claim": lambda: queue.claim("w"),
             "claim_batch": lambda: queue.claim_batch("w", 2),
             "finish": lambda: queue.finish(claim, 1),
