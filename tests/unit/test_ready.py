@@ -8,7 +8,6 @@ from recovery import Queue, migrate
 from recovery.backend import statement
 from tests.plugins.queues import AUTH, SOURCES, envelope
 
-
 NEW, NEWER = (envelope(name, deadline=4e9) for name in ("new", "newer"))
 
 
