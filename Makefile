@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format test-containers test-machine test-mutants bench bench-full bench-peers bench-setup lock wheel clean FORCE
+.PHONY: help setup demo test check format test-containers test-machine test-mutants torture bench bench-full bench-peers bench-setup lock wheel clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -64,6 +64,10 @@ test-machine: setup ## run the tests that need root and PgBouncer: full disks, a
 
 test-mutants: setup ## break the library in one place after the other, and look whether its tests notice
 	$(BIN)/pytest -m mutants tests/mutation
+
+torture: setup ## a minute of kills, stops, cuts and lost answers on each backend, and the checker's verdict
+	$(BIN)/recovery torture --minutes 1 --seed $(or $(SEED),1)
+	$(BIN)/recovery torture --embedded --minutes 1 --seed $(or $(SEED),1)
 
 check: setup ## lint, formatting, types, floors
 	$(BIN)/ruff check

@@ -14,6 +14,7 @@ from recovery.cli.looking import explain, status
 from recovery.cli.options import DEFAULT_URL, AsJson, Prefix, Url, out, printable_anywhere, say
 from recovery.cli.running import deliver, work
 from recovery.cli.sending import send
+from recovery.cli.torture import torture
 from recovery.migrate import migration_sql
 
 app = typer.Typer(
@@ -43,7 +44,7 @@ def migrate(
     say({"revision": revision}) if as_json else out(f"the tables are at {revision}")
 
 
-for _command in (send, work, deliver, status, explain):
+for _command in (send, work, deliver, status, explain, torture):
     app.command()(_command)
 
 # Its options are the benchmarks' own, --help too.
