@@ -77,7 +77,7 @@ def _in_steps(room: OutboxRepository, items: Sequence[Numbered]) -> dict[int, Ve
         said[index] = Verdict(delivery.reply_id, target, error)
         if target is not None:
             targets.setdefault(target, []).append((row, _values(item, target, now)))
-            moves.append(transition(REPLY, row, now, target, item.said or "receipt stored"))
+            moves.append(transition(REPLY, row, now, target, "receipt stored" if item.said is None else item.said))
     for target, pairs in targets.items():
         held, each = [row for row, _ in pairs], [values for _, values in pairs]
         leases.write(room.connection, room.leased, held, target, {"owner": None, "lease_until": None}, each)

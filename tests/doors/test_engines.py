@@ -208,6 +208,23 @@ def test_the_callers_waits_stay_the_callers(migrated_file):
     engine.dispose()
 
 
+@pytest.mark.parametrize(
+    "how", [open_engine, lambda url: prepare_engine(sa.create_engine(url))], ids=["ours", "theirs"]
+)
+def test_every_connection_to_a_file_waits_for_the_disk(migrated_file, how):
+    """On SQLite a commit is on the disk before it is answered, on each connection, also on one that was lent."""
+    engine = how(migrated_file)
+    with engine.connect() as one, engine.connect() as two:
+        levels = [line.exec_driver_sql("PRAGMA synchronous").scalar_one() for line in (one, two)]
+        two.rollback()
+    with Queue(engine, allowed_sources=SOURCES) as queue, queue.session() as session:
+        session.receive(envelope(), AUTH)
+        levels.append(session.connection().exec_driver_sql("PRAGMA synchronous").scalar_one())
+        session.connection().rollback()
+    engine.dispose()
+    assert [2, 2, 2] == levels
+
+
 @pytest.fixture
 def migrated_file(tmp_path):
     """The URL of a migrated SQLite file."""

@@ -367,6 +367,21 @@ def test_a_reclaim_passes_over_a_row_that_is_held(postgres_database):
         assert (held.task_id, 2) == (again.task_id, again.fence)
 
 
+@pytest.mark.parametrize("queues", [("default",), ("default", "other")], ids=["one queue", "two queues"])
+def test_a_claim_passes_over_a_task_that_is_locked(postgres_database, queues):
+    """A claim takes the next one and never waits, nor takes what somebody has locked; that one is next afterwards."""
+    with Queue.open(postgres_database, allowed_sources={"agent-a"}, busy_seconds=1.0) as queue:
+        first, second = (queue.receive(message(number), AUTH).task_id for number in (1, 2))
+        with queue.engine.connect() as holder:
+            holder.execute(sa.text("SELECT 1 FROM tasks WHERE task_id = :id FOR UPDATE"), {"id": first})
+            assert [second] == [claim.task_id for claim in queue.claim_batch("one", 5, queues)]
+            assert None is queue.claim("one", queues)
+            stored = queue.task(first)
+            assert stored is not None
+            assert ("pending", None, 0) == (stored.state, stored.owner, stored.fence)
+        assert [first] == [claim.task_id for claim in queue.claim_batch("one", 5, queues)]
+
+
 def test_a_claim_that_ran_out_while_it_waited(postgres_database, threads):
     """The clock is read after the row's lock was got: a lease that ended during the wait is refused."""
     lease = 0.5
