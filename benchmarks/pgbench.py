@@ -13,8 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from recovery.testing.torture.server import folders
+
 from .probes import Call
-from .servers import program_folders
 from .targets import Place
 
 PATIENCE_SECONDS = 600
@@ -23,8 +24,8 @@ LATENCY = re.compile(r"latency average = ([\d.]+) ms")
 
 def program() -> str | None:
     """Where pgbench is, if it is anywhere."""
-    folders = [str(folder) for folder in program_folders()]
-    return shutil.which("pgbench") or shutil.which("pgbench", path=os.pathsep.join(folders))
+    found = [str(folder) for folder in folders()]
+    return shutil.which("pgbench") or shutil.which("pgbench", path=os.pathsep.join(found))
 
 
 def milliseconds(place: Place, calls: Sequence[Call]) -> float:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own, to be stopped in the middle of everything and started again."""
+"""A PostgreSQL server of our own, durable, for one run; it may be stopped in the middle of everything and started."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ WHAT_TO_DO: Final = (
 
 
 class Server:
-    """A running server. `url` leads to its database; it stays the same from one start to the next."""
+    """A running server from `programs`. `url` leads to its database; it stays the same from one start to the next."""
 
     def __init__(self, programs: Path, directory: Path, account: pwd.struct_passwd | None) -> None:
-        self._programs = programs
+        self.programs = programs
         self._directory = directory
         self._account = account
         self._data = directory / "data"
@@ -57,13 +57,13 @@ class Server:
         self._control("stop", "--mode=immediate", "--silent")
 
     def _control(self, *arguments: str) -> None:
-        _run(self._programs / "pg_ctl", *arguments, f"--pgdata={self._data}", account=self._account)
+        _run(self.programs / "pg_ctl", *arguments, f"--pgdata={self._data}", account=self._account)
 
     def guard(self) -> subprocess.Popen[bytes]:
         """A shell that waits for the end of its input, which comes when this process ends however, then ends it all."""
         script = 'read -r line; "$0" stop --pgdata="$1" --mode=immediate --silent; rm -rf "$2"'
         return subprocess.Popen(  # noqa: S603 - a fixed script
-            ["/bin/sh", "-c", script, str(self._programs / "pg_ctl"), str(self._data), str(self._directory)],
+            ["/bin/sh", "-c", script, str(self.programs / "pg_ctl"), str(self._data), str(self._directory)],
             cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -93,7 +93,7 @@ def embedded() -> Iterator[Server]:
 
 def _programs(account: pwd.struct_passwd | None, directory: Path) -> Path:
     """The first folder whose programs that account may run; one that only root may read is copied for it."""
-    for folder in _folders():
+    for folder in folders():
         if _runs(folder, account):
             return folder
         copy = directory / "postgresql"
@@ -106,7 +106,8 @@ def _programs(account: pwd.struct_passwd | None, directory: Path) -> Path:
     raise Misconfigured(WHAT_TO_DO)
 
 
-def _folders() -> list[Path]:
+def folders() -> list[Path]:
+    """Every folder with PostgreSQL's programs: what is on PATH, Debian's with the newest first, the wheel's."""
     found = [Path(program).resolve().parent for program in [shutil.which("initdb")] if program]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
     with contextlib.suppress(ImportError):
