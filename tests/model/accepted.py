@@ -94,7 +94,7 @@ def deadline_of(value: object) -> float | None:
     if type(value) is datetime:
         return value.timestamp() if value.utcoffset() is not None else None
     if (type(value) is int or type(value) is float) and -TIME_BOUND < value < TIME_BOUND:
-        return float(value)
+        return float(value) + 0.0  # -0.0 equals 0.0, and equal deadlines have one fingerprint
     return None
 
 
