@@ -19,7 +19,7 @@ IMAGE = "postgres:17"
 def embedded() -> Iterator[Target]:
     """A server of our own, which ends with this process however that ends."""
     with server.embedded() as running:
-        made = "a wheel" if "celerp" in str(running.programs) else running.programs
+        made = "a wheel" if "celerp" in str(running.programs) else "this machine's programs"
         yield Target(running.url, f"an embedded server from {made}")
 
 
