@@ -60,7 +60,7 @@ test-containers: setup ## run the conformance suite against RECOVERY_POSTGRES_IM
 	$(BIN)/pytest -m container tests/containers
 
 test-machine: setup ## run the tests that need root and PgBouncer: full disks, and PgBouncer in transaction mode
-	$(BIN)/pytest -m machine tests/machine
+	$(BIN)/pytest -m machine tests/machine tests/testing
 
 test-mutants: setup ## break the library in one place after the other, and look whether its tests notice
 	$(BIN)/pytest -m mutants tests/mutation
