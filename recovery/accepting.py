@@ -53,8 +53,6 @@ def checked_text(value: object, field: str, bytes_max: int = KEY_BYTES_MAX) -> s
     """
     if type(value) is not str:
         raise _refusal(field, "must be a str")
-    if 1 <= len(value) <= bytes_max and value.isascii() and value.isprintable():
-        return value  # Most keys are: a character is a byte, and none controls anything.
     if rule := _broken_text_rule(value, bytes_max):
         raise _refusal(field, rule, bytes_max)
     return value
@@ -62,10 +60,7 @@ def checked_text(value: object, field: str, bytes_max: int = KEY_BYTES_MAX) -> s
 
 def is_text_key(value: object, bytes_max: int = KEY_BYTES_MAX) -> TypeGuard[str]:
     """Whether `checked_text` would take `value`. A look-up by what it would not take finds nothing."""
-    if type(value) is not str:
-        return False
-    simple = 1 <= len(value) <= bytes_max and value.isascii() and value.isprintable()
-    return simple or not _broken_text_rule(value, bytes_max)
+    return type(value) is str and not _broken_text_rule(value, bytes_max)
 
 
 def checked_queues(value: object) -> tuple[str, ...]:
@@ -120,6 +115,8 @@ def checked_seconds(
 
 def _broken_text_rule(text: str, bytes_max: int) -> str | None:
     """What is wrong with `text` as a key. The length comes first, so that a huge one is never scanned or encoded."""
+    if 1 <= len(text) <= bytes_max and text.isascii() and text.isprintable():
+        return None  # Most keys are: a character is a byte, and none controls anything.
     size_rule = f"must be 1 to {bytes_max} bytes of UTF-8"
     if not 1 <= len(text) <= bytes_max:
         return size_rule

@@ -79,7 +79,7 @@ def _structure(envelope: Envelope, principal: str) -> Admitted:
 
 def _unusual(queue: str, priority: int) -> Mapping[str, object]:
     """The fields that came with a later release, where they differ from what an older one stored."""
-    if queue == DEFAULT_QUEUE and not priority:
-        return NO_EXTRAS
     later = {"queue": queue, "priority": priority}
+    if later == _DEFAULTS:
+        return NO_EXTRAS
     return {name: value for name, value in later.items() if value != _DEFAULTS[name]}

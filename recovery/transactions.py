@@ -25,10 +25,8 @@ from recovery.errors import Busy, CommitUnknown, Fenced, Misconfigured, Recovery
 R = TypeVar("R")
 Work = Callable[[sa.Connection], R]
 
-_CLOSED: Final = "it is closed; open another one."
 TRIES_MAX: Final = 5
 PAUSE_SECONDS: Final = 0.02
-_IN_USE: Final = "the session is in the middle of a verb; another thread needs a session of its own."
 PASSED_ON: Final = (Fenced, ValueError)
 """What a repeat after a lost COMMIT may answer: these speak of what is stored. Any other error leaves the doubt."""
 
@@ -116,7 +114,7 @@ class Transactions:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Misconfigured(_CLOSED)
+            raise Misconfigured("it is closed; open another one.")
 
     def _once(self, work: Work[R], kind: Kind) -> R:
         connection = self._taken()
@@ -187,11 +185,9 @@ class HeldTransactions(Transactions):
 
     def run(self, work: Work[R], kind: Kind) -> R:
         """The same, one at a time: raises Misconfigured inside another verb of this session, or beside it."""
-        in_use = self._in_use  # Looked up once: in a fork's child there is another one.
-        if not in_use.acquire(blocking=False):
-            raise Misconfigured(_IN_USE)
+        in_use = self._entered()
         try:
-            return Transactions.run(self, work, kind)
+            return super().run(work, kind)
         finally:
             in_use.release()
 
@@ -206,8 +202,7 @@ class HeldTransactions(Transactions):
         return self._held
 
     def _taken(self) -> sa.Connection:
-        held = self._held
-        connection = self.connection() if held is None or held.invalidated or held.closed else held
+        connection = self.connection()
         if connection.in_transaction():
             raise Misconfigured("the session's connection is in your transaction; use queue.on(connection) there.")
         options = connection.get_execution_options()
@@ -238,7 +233,7 @@ class HeldTransactions(Transactions):
     def _entered(self) -> threading.Lock:
         in_use = self._in_use
         if not in_use.acquire(blocking=False):
-            raise Misconfigured(_IN_USE)
+            raise Misconfigured("the session is in the middle of a verb; another thread needs a session of its own.")
         return in_use
 
 

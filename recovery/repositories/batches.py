@@ -52,10 +52,10 @@ def verdicts(
             good.append((index, item))
     for several in _rounds(good, claim_of):
         sent: list[Numbered[Item]] = []
-        compared = several
-        if room.backend.composes:
-            sent = [one for one in several if leases.is_sendable(claim_of(one[1]))]
-            compared = [one for one in several if not leases.is_sendable(claim_of(one[1]))]
+        compared: list[Numbered[Item]] = []
+        for one in several:
+            is_sent = room.backend.composes and leases.is_sendable(claim_of(one[1]))
+            (sent if is_sent else compared).append(one)
         found |= composed(sent) if sent else {}
         found |= in_steps(compared) if compared else {}
     return [found[index] for index in range(len(items))]

@@ -70,9 +70,9 @@ def _ended_at_once(room: TaskRepository, items: Sequence[Numbered]) -> set[int]:
         for _, item in known
     ]
     found = first_each(room.connection, _end_owned, (room.leased,), given)
-    held = [(row, item) for row, (_, item) in zip(found, known, strict=True) if row is not None]
-    _reply(room, held, now)
-    return {index for row, (index, _) in zip(found, known, strict=True) if row is not None}
+    ended = [(row, index, item) for row, (index, item) in zip(found, known, strict=True) if row is not None]
+    _reply(room, [(row, item) for row, _, item in ended], now)
+    return {index for _, index, _ in ended}
 
 
 def _statements(room: TaskRepository) -> list[Any]:
