@@ -5,6 +5,8 @@ pytest_plugins = [
     "tests.plugins.commands",
     "tests.plugins.containers",
     "tests.plugins.databases",
+    "tests.plugins.marks",
     "tests.plugins.postgres",
     "tests.plugins.queues",
+    "tests.plugins.telling",
 ]

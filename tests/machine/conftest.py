@@ -29,15 +29,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.machine)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave machine tests out, and count them as deselected, unless `-m` speaks of them."""
-    if "machine" in config.option.markexpr:
-        return
-    left_out = [item for item in items if item.get_closest_marker("machine")]
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
-
-
 class PgBouncer:
     """PgBouncer in transaction mode before a server: two connections to each database, for any number of clients.
 

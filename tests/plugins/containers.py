@@ -23,15 +23,6 @@ def image() -> str:
     return os.environ.get(IMAGE_VARIABLE) or IMAGE
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave container tests out, and count them as deselected, unless `-m` speaks of them."""
-    if containers_wanted(config):
-        return
-    left_out = [item for item in items if item.get_closest_marker("container")]
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
-
-
 @pytest.fixture(scope="session")
 def postgres_container() -> Iterator[PostgresServer]:
     """A container from RECOVERY_POSTGRES_IMAGE, once per run; without Docker the tests fail with Docker's own words."""

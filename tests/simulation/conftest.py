@@ -15,7 +15,6 @@ from tests.plugins.pg_server import PostgresServer
 from tests.worlds.machine import Machine
 from tests.worlds.named import WORKERS
 
-TOLD = pytest.StashKey[list[str]]()
 Pair = tuple[str, str]
 """The URLs of a queue's and of a receiver's database."""
 
@@ -58,15 +57,3 @@ def worlds_machine(migrated_file: Path) -> Iterator[Machine]:
     """The product in memory, to be put into a state."""
     with contextlib.closing(Machine(WORKERS, migrated_file)) as machine:
         yield machine
-
-
-@pytest.fixture
-def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Says something at the end of the run."""
-    return pytestconfig.stash.setdefault(TOLD, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The seeds of this run, and the short names of their histories."""
-    for line in config.stash.get(TOLD, []):
-        terminalreporter.write_line(line)

@@ -11,8 +11,6 @@ from recovery import migrate
 from tests.worlds.machine import Machine
 from tests.worlds.steps import World
 
-TOLD = pytest.StashKey[list[str]]()
-
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -34,15 +32,3 @@ def machine_of(migrated_file: Path) -> Iterator[Callable[[World], Machine]]:
     yield make
     for machine in made:
         machine.close()
-
-
-@pytest.fixture
-def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Says something at the end of the run."""
-    return pytestconfig.stash.setdefault(TOLD, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What was explored, and by which steps each planted fault shows."""
-    for line in config.stash.get(TOLD, []):
-        terminalreporter.write_line(line)
