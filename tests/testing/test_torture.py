@@ -20,6 +20,7 @@ KEYS = {
     *("longest_recovery_seconds", "violations"),
 }
 MINUTES, FEWER_MINUTES = "0.1", "0.05"
+SEEDS = ("7", "8", "9", "10", "11", "12")
 RUN = "from recovery.__main__ import main; main()"
 
 
@@ -102,16 +103,29 @@ actors.EXPECTED = tuple(kind for kind in actors.EXPECTED if kind is not CommitUn
 )
 def test_a_broken_library_is_caught(url, mutant, rules):
     """Exit 1, and the finding has the rule's name."""
-    code, report, err = tortured("--url", url, "--seed", "7", before=mutant, minutes=FEWER_MINUTES)
-    assert 1 == code, err
-    assert rules <= {finding.partition(":")[0] for finding in report["findings"]}
+    assert rules <= caught(url, mutant, rules.issubset, FEWER_MINUTES)
 
 
 def test_stale_claims_that_are_let_through_are_caught(tmp_path):
     """On SQLite the check of a claim stands in one function; without it workers end what is no longer theirs."""
-    code, report, _ = tortured("--url", f"sqlite:///{tmp_path}/mine.db", "--seed", "7", before=FENCES_NOBODY)
-    found = {one.partition(":")[0] for one in report["findings"]}
-    assert (1, True) == (code, bool(found & {"nothing after the lease", "moves are asked for", "leases never overlap"}))
+    rules = {"nothing after the lease", "moves are asked for", "leases never overlap"}
+    assert rules & caught(f"sqlite:///{tmp_path}/mine.db", FENCES_NOBODY, rules.intersection, MINUTES)
+
+
+def caught(url, mutant, enough, minutes):
+    """The rules that the torture of a broken library found broken, in the first run that found `enough`.
+
+    In some seconds on a slow machine it may happen that nobody is ever late, or that no answer is lost where it
+    matters: then it is tried again with another seed. Of a break that is never met, nothing is found in any of them.
+    """
+    found = set()
+    for seed in SEEDS:
+        code, report, err = tortured("--url", url, "--seed", seed, before=mutant, minutes=minutes)
+        found = {finding.partition(":")[0] for finding in report["findings"]}
+        assert int(bool(found)) == code, err
+        if enough(found):
+            break
+    return found
 
 
 @pytest.mark.machine
