@@ -53,8 +53,11 @@ $(STAMP): pyproject.toml requirements.lock
 demo: setup ## tell the whole story: a killed worker, a stale commit, a lost ACK, one effect
 	@$(BIN)/recovery demo
 
-test: setup ## run all tests but those that need containers
-	$(BIN)/pytest
+# Most of a run is waiting: for leases, for processes, for disks. A module stays in one process, for its own server.
+PROCESSES := 3
+
+test: setup ## run all tests but those that need containers, in PROCESSES (3) processes
+	$(BIN)/pytest -n $(PROCESSES) --dist loadscope
 
 test-containers: setup ## run the conformance suite against RECOVERY_POSTGRES_IMAGE (default postgres:17) in Docker
 	$(BIN)/pytest -m container tests/containers
@@ -63,7 +66,7 @@ test-machine: setup ## run the tests that need root and PgBouncer: full disks, a
 	$(BIN)/pytest -m machine tests/machine tests/testing
 
 test-mutants: setup ## break the library in one place after the other, and look whether its tests notice
-	$(BIN)/pytest -m mutants tests/mutation
+	$(BIN)/pytest -n 2 -m mutants tests/mutation
 
 torture: setup ## a minute of kills, stops, cuts and lost answers on each backend, and the checker's verdict
 	$(BIN)/recovery torture --minutes 1 --seed $(or $(SEED),1)

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from recovery.testing.torture.container import IMAGE
+
 from .bench import Options
 from .scenarios import NAMES
-from .servers import IMAGE
 
 HELP = {
     "contention": "throughput, latency and fairness when many workers fight for one queue",

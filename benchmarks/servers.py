@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import sqlalchemy as sa
-
-from recovery.errors import Misconfigured
 from recovery.testing.torture import server
+from recovery.testing.torture.container import contained
 
 from .targets import Target
-
-IMAGE = "postgres:17"
 
 
 @contextlib.contextmanager
@@ -26,10 +22,5 @@ def embedded() -> Iterator[Target]:
 @contextlib.contextmanager
 def container(image: str) -> Iterator[Target]:
     """A server in a container, through testcontainers and the Docker engine of this machine."""
-    try:
-        from testcontainers.community.postgres import PostgresContainer
-    except ImportError as error:
-        raise Misconfigured("--container needs testcontainers: pip install 'testcontainers>=4.15'") from error
-    with PostgresContainer(image) as running:
-        url = sa.make_url(running.get_connection_url()).set(drivername="postgresql")
-        yield Target(url.render_as_string(hide_password=False), f"a container from {image}")
+    with contained(image) as running:
+        yield Target(running.url, f"a container from {image}")

@@ -60,10 +60,15 @@ class _NotBegun(Exception):
     """The connection was dead before anything was sent on it; another one may be alive."""
 
 
+def pause(seconds: float) -> None:
+    """Wait in this thread, by whatever `time.sleep` is by then: a process whose clock is put wrong has another one."""
+    time.sleep(seconds)
+
+
 class Transactions:
     """The library's own transactions, each on a connection from the engine's pool. Safe between threads and forks."""
 
-    def __init__(self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = time.sleep) -> None:
+    def __init__(self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = pause) -> None:
         self.engine = engine
         self._backend = backend.of(engine)
         self._bounds = bounds
@@ -178,7 +183,7 @@ class Transactions:
 class HeldTransactions(Transactions):
     """The library's own transactions on one connection, held until `close`. For one thread at a time."""
 
-    def __init__(self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = time.sleep) -> None:
+    def __init__(self, engine: sa.Engine, bounds: Bounds, sleep: Callable[[float], object] = pause) -> None:
         super().__init__(engine, bounds, sleep)
         self._held: sa.Connection | None = None
         self._in_use = threading.Lock()

@@ -6,7 +6,7 @@ pytest_plugins = [
     "tests.plugins.containers",
     "tests.plugins.databases",
     "tests.plugins.marks",
+    "tests.plugins.telling",
     "tests.plugins.postgres",
     "tests.plugins.queues",
-    "tests.plugins.telling",
 ]

@@ -32,6 +32,10 @@ def torture(
     embedded: Annotated[  # noqa: FBT002 - a flag of the command
         bool, typer.Option("--embedded", help="A PostgreSQL server of its own, which is stopped at once now and then.")
     ] = False,
+    container: Annotated[
+        str | None,
+        typer.Option("--container", metavar="IMAGE", help="A server in a container, which is killed now and then."),
+    ] = None,
     full_disk: Annotated[  # noqa: FBT002 - as above
         bool, typer.Option("--full-disk", help="SQLite on a small disk that is filled up now and then; needs root.")
     ] = False,
@@ -43,18 +47,22 @@ def torture(
     as_json: AsJson = False,  # noqa: FBT002 - as above
 ) -> None:
     """Kill, stop and cut off real processes on a throw-away queue, and check that every promise was kept."""
-    if url is not None and embedded:
-        raise typer.BadParameter("--url and --embedded exclude each other.")
+    if (url is not None) + embedded + (container is not None) > 1:
+        raise typer.BadParameter("--url, --embedded and --container exclude each other.")
     if not 0 < minutes <= MINUTES_MAX:
         raise typer.BadParameter(f"--minutes must be above 0 and at most {MINUTES_MAX}.")
     if sys.platform == "win32":
         raise Misconfigured("torture needs fork and signals, which this system does not have.")
-    from recovery.testing.torture import report, run  # No other command has to wait until all that is loaded.
+    from recovery.testing.torture import clocks, report, run  # No other command has to wait until all that is loaded.
 
+    if embedded or container or (url is not None and not url.startswith("sqlite")):
+        clocks.begin_again()
     chosen = secrets.randbits(SEED_BITS) if seed is None else seed
     space, kept = run.workspace(folder), folder is not None
     try:
-        outcome = _run(run.Wish(url, minutes * 60, chosen, space, full_disk=full_disk), embedded=embedded)
+        outcome = _run(
+            run.Wish(url, minutes * 60, chosen, space, full_disk=full_disk), embedded=embedded, image=container
+        )
         broken = bool(report.violations(outcome))
         kept = kept or broken
         out(json.dumps(report.facts(outcome)) if as_json else report.text(outcome))
@@ -66,14 +74,14 @@ def torture(
     raise typer.Exit(1 if broken else 0)
 
 
-def _run(wish: Wish, *, embedded: bool) -> Outcome:
+def _run(wish: Wish, *, embedded: bool, image: str | None) -> Outcome:
     from recovery.testing.torture import run
 
     progress = Progress()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, progress.stop)
     try:
-        with run.server_of_our_own(wanted=embedded) as server:
+        with run.server_of_our_own(wanted=embedded, image=image) as server:
             more: dict[str, Any] = {} if server is None else {"url": server.url, "server": server}
             return run.torture(dataclasses.replace(wish, **more), progress)
     finally:

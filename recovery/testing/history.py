@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,7 @@ UNKNOWN: Final = "unknown"
 ENDINGS: Final = (OK, FAIL, UNKNOWN)
 SUFFIX: Final = ".jsonl"
 NOW: Final = time.time
-"""The host's clock, also for an actor whose own clock is put wrong on purpose."""
+"""The host's clock."""
 
 
 class DamagedHistory(Exception):
@@ -54,10 +54,14 @@ class Operation:
 
 
 class History:
-    """Writes the history of one life; a context manager. The file must not be there yet, and is made with mode 0600."""
+    """Writes the history of one life; a context manager. The file must not be there yet, and is made with mode 0600.
 
-    def __init__(self, path: Path, actor: str) -> None:
+    `now` tells the time, in seconds since the epoch, also to an actor whose own clock is put wrong on purpose.
+    """
+
+    def __init__(self, path: Path, actor: str, now: Callable[[], float] = NOW) -> None:
         self.actor = actor
+        self._now = now
         self._numbers = itertools.count(1)
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
@@ -69,7 +73,7 @@ class History:
 
     def write(self, of: Pending, event: str, said: Mapping[str, Any]) -> None:
         """Append one line and wait until it is on disk."""
-        line = {"actor": self.actor, "id": of.number, "name": of.name, "event": event, "at": NOW(), "said": said}
+        line = {"actor": self.actor, "id": of.number, "name": of.name, "event": event, "at": self._now(), "said": said}
         data = json.dumps(line).encode() + b"\n"
         while data:
             data = data[os.write(self._file, data) :]

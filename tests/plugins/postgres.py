@@ -12,15 +12,9 @@ from tests.plugins.backends import backends_wanted
 from tests.plugins.containers import containers_wanted, image
 from tests.plugins.pg_binaries import NoPostgres
 from tests.plugins.pg_server import OwnServer, PostgresServer, intended_source, obtain_postgres, start_any
+from tests.plugins.telling import told
 
 Server = TypeVar("Server", bound=PostgresServer)
-STARTED = pytest.StashKey[list[str]]()
-"""What each server of this run turned out to be, for the summary."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Keep a list of the servers that were started."""
-    config.stash[STARTED] = []
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -30,12 +24,6 @@ def pytest_report_header(config: pytest.Config) -> str:
     if "postgresql" not in backends_wanted():
         return "PostgreSQL: not asked for (RECOVERY_TEST_BACKENDS)"
     return f"PostgreSQL, if a test needs it: {intended_source()}"
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What was really used, since the first choice may not have started."""
-    for server in config.stash[STARTED]:
-        terminalreporter.write_line(f"PostgreSQL of this run: {server}")
 
 
 @pytest.fixture(scope="session")
@@ -63,5 +51,5 @@ def had_or_failed(obtain: Callable[[], Server]) -> Server:
 
 
 def note_server(config: pytest.Config, server: PostgresServer) -> None:
-    """Remember a server for the summary."""
-    config.stash[STARTED].append(f"{server.version()}, {server.source}")
+    """Tell at the end of the run what was really used, since the first choice may not have started."""
+    told(config).append(f"PostgreSQL of this run: {server.version()}, {server.source}")

@@ -1,4 +1,4 @@
-"""What actors do to themselves: they end at a COMMIT, lose its answer, and believe in a wrong clock."""
+"""What actors do to themselves: they end at a COMMIT, and lose its answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import time
 import pytest
 
 from recovery import AuthContext, CommitUnknown, Envelope, Queue
-from recovery.testing.history import History, read_histories
-from recovery.testing.torture.actors import shift_clock
 from recovery.testing.torture.company import forked
 from recovery.testing.torture.dying import ENDED, Commits
 from recovery.testing.torture.plan import Doom, Plan
@@ -95,21 +93,6 @@ def test_a_lost_answer_is_unknown_and_stored(plan, queue):
     assert plan.tally.get(3, "cuts") >= 1
     plan.tally.be_calm()
     assert 1 == queue.counts().open["running"]
-
-
-def test_a_wrong_clock_is_the_process_s_own(tmp_path):
-    """All of Python sees it, but the history of that life tells the right time."""
-
-    def be():
-        shift_clock(3600.0)
-        with History(tmp_path / "life.jsonl", "life") as history:
-            history.invoke("claim", seen=time.time())
-        os._exit(0)
-
-    assert 0 == ended(be)
-    (one,) = read_histories([tmp_path / "life.jsonl"])
-    assert 3500 < one.asked["seen"] - one.begun < 3700
-    assert abs(one.begun - time.time()) < 600
 
 
 def test_a_tally_outlives_who_counts():

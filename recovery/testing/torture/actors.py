@@ -18,6 +18,7 @@ from recovery.queue import Queue
 from recovery.receiver import Receiver
 from recovery.testing.history import SUFFIX
 from recovery.testing.recording import Recorded, RecordedQueue, RecordedReceiver
+from recovery.testing.torture import clocks
 from recovery.testing.torture.diary import Diary
 from recovery.testing.torture.dying import Commits
 from recovery.testing.torture.plan import JUMP_SECONDS, JUMPS, SETTINGS, Doom, Plan
@@ -71,7 +72,7 @@ class Life:
         """Count one step; at one of them the clock may jump."""
         if self._steps_to_jump == 0 and not self.plan.tally.calm:
             self.plan.tally.add(self.part.row, "jumps")
-            shift_clock(self.chance.choice((-JUMP_SECONDS, JUMP_SECONDS)))
+            clocks.shift(self.chance.choice((-JUMP_SECONDS, JUMP_SECONDS)))
         self._steps_to_jump -= 1
 
     def stop(self, *_: object) -> None:
@@ -136,9 +137,3 @@ def _play(life: Life, role: Role) -> None:
                 return
         except EXPECTED:
             time.sleep(life.chance.uniform(0.0, PAUSE_SECONDS))
-
-
-def shift_clock(seconds: float) -> None:
-    """Let all of Python in this process see another time. The C libraries keep theirs, and so do the histories."""
-    right = time.time
-    vars(time)["time"] = lambda: right() + seconds

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.testing.history import FAIL, INVOKE, OK, UNKNOWN, History, Pending
+from recovery.testing.torture.clocks import unmoved
 from recovery.testing.torture.tally import Tally
 
 
@@ -14,7 +15,7 @@ class Diary(History):
     """The history of one life of an actor; `row` is the actor's in the tally."""
 
     def __init__(self, path: Path, life: str, tally: Tally, row: int) -> None:
-        super().__init__(path, life)
+        super().__init__(path, life, unmoved())
         self.tally = tally
         self.row = row
         self.doing = ""

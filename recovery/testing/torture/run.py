@@ -18,20 +18,18 @@ from typing import Final
 from recovery.testing.checker import Place, Verdict, check
 from recovery.testing.history import in_folder, read_histories
 from recovery.testing.reading import snapshot
+from recovery.testing.torture import clocks
 from recovery.testing.torture.company import Company, Event, forked
+from recovery.testing.torture.container import contained
 from recovery.testing.torture.places import Places, address, through, throw_away
 from recovery.testing.torture.plan import MAX_HOPS, OWN_EFFECTS, Plan, Rates
 from recovery.testing.torture.proxy import Cutter, Proxy, serve
 from recovery.testing.torture.rehearsal import rehearse
-from recovery.testing.torture.scheduler import Scheduler
-from recovery.testing.torture.server import Server, embedded
+from recovery.testing.torture.scheduler import Breakable, Scheduler
+from recovery.testing.torture.server import embedded
 from recovery.testing.torture.tally import ROWS_MAX, Tally
 
 PROXY_ROW: Final = ROWS_MAX - 1
-NOT_DONE: Final = (
-    "a container killed: with --embedded the server is stopped at once instead, which leaves it in the same state",
-)
-"""Faults that this command does not make, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Wish:
     seed: int
     folder: Path
     rates: Rates = field(default_factory=Rates)
-    server: Server | None = None
+    server: Breakable | None = None
     full_disk: bool = False
 
 
@@ -130,13 +128,15 @@ def _possible(wish: Wish, places: Places) -> Rates:
 def _cutting(places: Places, wish: Wish, tally: Tally) -> Iterator[tuple[str, str, float, tuple[str, ...]]]:
     """Where actors connect, how many answers they lose themselves in a second, and what was left out."""
     upstream = address(places.queue_url) if places.is_server else None
-    left_out = list(NOT_DONE)
+    left_out = []
     if not places.is_server:
         left_out.append("clock jumps: on SQLite the host's clock is the database's")
+    elif not clocks.is_faked():
+        left_out.append(clocks.PYTHON_ALONE)
     if places.small_disk is None:
         left_out.append("a full disk: that needs root and SQLite, and is asked for with --full-disk")
     if places.is_server and wish.server is None:
-        left_out.append("stopping the server: it is not ours (--embedded starts one that is)")
+        left_out.append("stopping the server: it is not ours (--embedded and --container start one that is)")
     if upstream is None:
         if places.is_server:
             left_out.append("the proxy: the server wants encryption; the actors lose the answers themselves")
@@ -154,13 +154,16 @@ def _cutting(places: Places, wish: Wish, tally: Tally) -> Iterator[tuple[str, st
 
 
 @contextlib.contextmanager
-def server_of_our_own(*, wanted: bool) -> Iterator[Server | None]:
-    """A server that may be stopped in the middle of everything, where one is wanted."""
-    if not wanted:
+def server_of_our_own(*, wanted: bool, image: str | None = None) -> Iterator[Breakable | None]:
+    """A server that may be broken in the middle of everything, where one is wanted: here, or in a container."""
+    if image is not None:
+        with contained(image) as container:
+            yield container
+    elif wanted:
+        with embedded() as server:
+            yield server
+    else:
         yield None
-        return
-    with embedded() as server:
-        yield server
 
 
 def workspace(out: Path | None) -> Path:

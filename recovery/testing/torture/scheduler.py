@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from recovery.testing.reading import snapshot
 from recovery.testing.torture.actors import WELL
@@ -15,7 +15,6 @@ from recovery.testing.torture.disk import fill
 from recovery.testing.torture.dying import ENDED
 from recovery.testing.torture.places import Places, terminate_one
 from recovery.testing.torture.plan import LEASE_SECONDS, SENDER, Rates
-from recovery.testing.torture.server import Server
 from recovery.testing.torture.timetable import Fault, Timetable, chosen
 
 TICK_SECONDS: Final = 0.01
@@ -30,6 +29,17 @@ KINDS: Final = ("kill", "stop", "terminate", "crash", "full")
 DONE, NOT_DONE = 0, 1
 
 
+class Breakable(Protocol):
+    """A server of our own at `url`, which may be broken in the middle of everything, and be started again."""
+
+    @property
+    def url(self) -> str: ...
+
+    def crash(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Helper:
     """A process of the scheduler's own: what it does, and since when."""
@@ -42,7 +52,12 @@ class Scheduler:
     """Runs a company under faults for as long as the plan says, and then to the end of all work."""
 
     def __init__(
-        self, company: Company, places: Places, rates: Rates, server: Server | None, progress: Callable[[str], object]
+        self,
+        company: Company,
+        places: Places,
+        rates: Rates,
+        server: Breakable | None,
+        progress: Callable[[str], object],
     ) -> None:
         self._company = company
         self._places = places

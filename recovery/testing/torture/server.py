@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recovery.errors import Misconfigured
+from recovery.testing.torture.clocks import without
 
 ACCOUNTS: Final = ("postgres", "nobody", "daemon")
 """As whom root runs the server, which refuses to run as root."""
@@ -65,6 +66,7 @@ class Server:
         return subprocess.Popen(  # noqa: S603 - a fixed script
             ["/bin/sh", "-c", script, str(self.programs / "pg_ctl"), str(self._data), str(self._directory)],
             cwd="/",
+            env=without(os.environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -156,7 +158,7 @@ def _run(program: Path, *arguments: str, account: pwd.struct_passwd | None) -> N
     done = subprocess.run(  # noqa: S603 - PostgreSQL's own programs, with arguments of ours
         [str(program), *arguments],
         cwd="/",
-        env={name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"},
+        env={name: value for name, value in without(os.environ).items() if not name.startswith("PG")} | {"LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
