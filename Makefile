@@ -54,10 +54,12 @@ demo: setup ## tell the whole story: a killed worker, a stale commit, a lost ACK
 	@$(BIN)/recovery demo
 
 # Most of a run is waiting: for leases, for processes, for disks. A module stays in one process, for its own server.
+# TESTS holds further arguments for pytest.
 PROCESSES := 3
+TESTS :=
 
 test: setup ## run all tests but those that need containers, in PROCESSES (3) processes
-	$(BIN)/pytest -n $(PROCESSES) --dist loadscope
+	$(BIN)/pytest -n $(PROCESSES) --dist loadscope $(TESTS)
 
 test-containers: setup ## run the conformance suite against RECOVERY_POSTGRES_IMAGE (default postgres:17) in Docker
 	$(BIN)/pytest -m container tests/containers
