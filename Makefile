@@ -64,8 +64,8 @@ test: setup ## run all tests but those that need containers, in PROCESSES (3) pr
 test-containers: setup ## run the conformance suite against RECOVERY_POSTGRES_IMAGE (default postgres:17) in Docker
 	$(BIN)/pytest -m container tests/containers
 
-test-machine: setup ## run the tests that need root and PgBouncer: full disks, and PgBouncer in transaction mode
-	$(BIN)/pytest -m machine tests/machine tests/testing
+test-machine: setup ## run the tests that need root, PgBouncer or two servers: full disks, a pooler, a failover
+	$(BIN)/pytest -m machine tests/machine tests/testing tests/failover
 
 test-mutants: setup ## break the library in one place after the other, and look whether its tests notice
 	$(BIN)/pytest -n 2 -m mutants tests/mutation

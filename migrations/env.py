@@ -71,6 +71,7 @@ def upgrade() -> None:
     """Upgrade a database, trying again while readers are in the way."""
     url, prefix = target()
     engine = sqlite_engine(url) if url.get_backend_name() == "sqlite" else postgresql_engine(url)
+    until = time.monotonic() + WAIT_SECONDS
     try:
         for attempt in range(1, TRIES + 1):
             try:
@@ -79,7 +80,8 @@ def upgrade() -> None:
             except sa.exc.DBAPIError as error:
                 if sentence := refusal(error):
                     raise CommandError(sentence) from error
-                if getattr(error.orig, "sqlstate", None) not in ("55P03", "40P01") or attempt == TRIES:
+                given_up = attempt == TRIES or time.monotonic() > until
+                if getattr(error.orig, "sqlstate", None) not in ("55P03", "40P01") or given_up:
                     raise
             time.sleep(random.uniform(0.1, 0.2 * attempt))
     finally:
@@ -96,6 +98,7 @@ def refusal(error: sa.exc.DBAPIError) -> str | None:
 
 def run(engine: sa.Engine, prefix: str) -> None:
     """One try: one transaction, begun with a lock that lets one process through at a time."""
+    context.config.attributes["phase"] = "work"
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             set_wal(connection)
@@ -107,6 +110,7 @@ def run(engine: sa.Engine, prefix: str) -> None:
                 context.run_migrations()
             if engine.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first():
                 raise CommandError("the upgrade would leave rows that refer to nothing; it was taken back.")
+            context.config.attributes["phase"] = "commit"  # Whoever is not answered from here on cannot know.
 
 
 def stand_in_line(connection: sa.Connection) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from recovery import backend
-from recovery.backend import Bounds
-from recovery.errors import Misconfigured, ReadOnly, RecoveryError, SchemaMismatch, Unavailable
+from recovery.backend import Bounds, Phase
+from recovery.errors import Busy, CommitUnknown, Misconfigured, ReadOnly, RecoveryError, SchemaMismatch, Unavailable
 from recovery.opening import check
 from recovery.schema import VERSION, tables
 from recovery.transactions import READ, Transactions
@@ -30,18 +30,23 @@ __all__ = ["ladder", "migrate", "migration_sql"]
 def migrate(url: str | sa.URL, *, table_prefix: str = "") -> str:
     """Bring a database to this release's schema and return the revision. Makes a missing SQLite file (mode 0600).
 
-    Safe to run from several processes at once. Raises Misconfigured, Unavailable, Busy or ReadOnly; then nothing was
-    changed.
+    Safe to run from several processes at once. Raises Misconfigured, SchemaMismatch, Unavailable, Busy, ReadOnly or
+    StatementFailed; then nothing was changed. After CommitUnknown it was, or it was not: run it again.
     """
     tables(table_prefix)
     parsed = backend.parse(url)
     engine = backend.open_engine(parsed, pool_size=1)  # Connects to nothing yet, and names a driver that is missing.
+    config = _config(table_prefix, io.StringIO(), url=parsed, sqlite_module=backend.sqlite_module(parsed))
     try:
-        _upgrade(parsed, table_prefix)
+        _command("upgrade", config, sql=False)
     except Exception as error:
-        raise _explained(error, parsed) from error
+        raise _explained(error, parsed, config.attributes.get("phase", "work")) from error
     try:
         Transactions(engine, Bounds()).run(lambda connection: check(connection, tables(table_prefix)), READ)
+    except (Unavailable, Busy) as error:
+        raise CommitUnknown(
+            "the tables were upgraded, and then could not be looked at; run: recovery migrate"
+        ) from error
     finally:
         engine.dispose()
     return VERSION
@@ -55,12 +60,7 @@ def migration_sql(url: str | sa.URL, *, table_prefix: str = "") -> str:
     return out.getvalue()
 
 
-def _upgrade(url: sa.URL, table_prefix: str) -> None:
-    config = _config(table_prefix, io.StringIO(), url=url, sqlite_module=backend.sqlite_module(url))
-    _command("upgrade", config, sql=False)
-
-
-def _explained(error: Exception, url: sa.URL) -> Exception:
+def _explained(error: Exception, url: sa.URL, phase: Phase) -> Exception:
     """The error of the contract for what went wrong on the ladder."""
     from alembic.util import CommandError
 
@@ -71,7 +71,7 @@ def _explained(error: Exception, url: sa.URL) -> Exception:
             return SchemaMismatch("recovery_version has a revision that this release does not know; upgrade recovery.")
         return Misconfigured(str(error))
     if backend.is_database_error(error):
-        failure = backend.translate(backend.for_url(url), error, "work")
+        failure = backend.translate(backend.for_url(url), error, phase)
         return backend.translate(backend.for_url(url), error, "connect") if _unreached(failure) else failure
     if isinstance(error, OSError):
         if _is_write_protected(error, url):

@@ -11,9 +11,11 @@ import sqlalchemy as sa
 
 from recovery import clock, states
 from recovery.accepting import is_text_key
+from recovery.backend import Backend, param, rows
 from recovery.messages import Reply, Task, Transition
 from recovery.repositories.base import Repository
 from recovery.repositories.journal import JournalRepository
+from recovery.schema import Tables
 
 ENDINGS: Final[Mapping[str, str]] = {
     states.DONE: "it was done, and its result is stored",
@@ -119,23 +121,37 @@ class Overview(Repository):
         # are numbered under its lock: up to the last one that was seen here, they are those that led to what was seen.
         if not is_text_key(task_id):
             return None
-        inbox, tasks, outbox, journal = self.tables.inbox, self.tables.tasks, self.tables.outbox, self.tables.journal
-        of_task = [(tasks if name in tasks.c else inbox).c[name] for name in Task.__slots__]
-        of_reply = [outbox.c[name] for name in Reply.__slots__]
-        last = sa.select(sa.func.coalesce(sa.func.max(journal.c.seq), 0)).where(journal.c.task_id == task_id)
-        found = self.connection.execute(
-            sa.select(clock.expression(self.backend, self.hand), last.scalar_subquery(), *of_task, *of_reply)
-            .join_from(tasks, inbox, tasks.c.task_id == inbox.c.task_id)
-            .outerjoin(outbox, outbox.c.task_id == tasks.c.task_id)
-            .where(tasks.c.task_id == task_id),
-            self.hand_time(),
-        ).one_or_none()
-        if found is None:
+        arguments = (self.tables, self.hand, self.backend)
+        found = rows(self.connection, _picture, arguments, {"p_task_id": task_id} | self.hand_time())
+        if not found:
             return None
-        now, seq, *values = found
+        now, seq, *values = found[0]
+        of_task, of_reply = _columns(self.tables)
         split = len(of_task)
         reply = None if values[split] is None else Reply(*_read(of_reply, values[split:]))
         return Task(*_read(of_task, values[:split])), reply, float(now), seq
+
+
+def _columns(tables: Tables) -> tuple[list[sa.Column[Any]], list[sa.Column[Any]]]:
+    """What a task and its reply are made of, in the order of their fields."""
+    of_task = [(tables.tasks if name in tables.tasks.c else tables.inbox).c[name] for name in Task.__slots__]
+    return of_task, [tables.outbox.c[name] for name in Reply.__slots__]
+
+
+def _picture(tables: Tables, hand: clock.Hand, at: Backend) -> sa.Select[Any]:
+    """The time, the number of the last transition, a task, and its reply, whose columns are called `reply_…`."""
+    inbox, tasks, outbox, journal = tables.inbox, tables.tasks, tables.outbox, tables.journal
+    of_task, of_reply = _columns(tables)
+    wanted = param("task_id", sa.Text())
+    last = sa.select(sa.func.coalesce(sa.func.max(journal.c.seq), 0)).where(journal.c.task_id == wanted)
+    named = [column.label(f"reply_{column.name}") for column in of_reply]
+    now = clock.expression(at, hand).label("now")
+    return (
+        sa.select(now, last.scalar_subquery().label("last"), *of_task, *named)
+        .join_from(tasks, inbox, tasks.c.task_id == inbox.c.task_id)
+        .outerjoin(outbox, outbox.c.task_id == tasks.c.task_id)
+        .where(tasks.c.task_id == wanted)
+    )
 
 
 def _read(columns: Sequence[sa.Column[Any]], values: Sequence[Any]) -> list[Any]:

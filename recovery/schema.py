@@ -69,7 +69,7 @@ class Tables:
 @cache
 def tables(prefix: str = "") -> Tables:
     """The tables whose names begin with `prefix` (lower-case letters, digits and `_`, at most 24; not `sqlite_…`)."""
-    if not PREFIX.match(prefix):
+    if type(prefix) is not str or not PREFIX.match(prefix):
         raise Misconfigured(
             "table_prefix must be empty or lower-case letters, digits and _, at most 24 characters, not sqlite_…"
         )

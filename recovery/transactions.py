@@ -131,6 +131,7 @@ class Transactions:
             backend.end_next(self._backend, connection)
             phase = "commit"
             connection.commit()
+            self._backend.check_answer(connection)
             backend.forget_begin(connection)
         except BaseException as error:  # noqa: BLE001 - raised again, after the connection was made clean
             raise self._failure(connection, error, phase, kind) from (
@@ -153,6 +154,7 @@ class Transactions:
             return error
         driver = backend.original(error)
         if isinstance(driver, Exception) and self._backend.is_retryable(driver):
+            backend.without_values(error)
             _roll_back(connection, phase)
             return _TryAgain()
         # A reading that was not answered leaves nothing in doubt.
@@ -299,6 +301,7 @@ class Savepoints:
     def _failure(self, error: Exception) -> RecoveryError:
         driver = backend.original(error)
         if isinstance(driver, Exception) and self._backend.is_retryable(driver):
+            backend.without_values(error)
             return Busy("the database asks for your whole transaction to be tried again (deadlock or serialization).")
         return backend.translate(self._backend, error, "work")
 

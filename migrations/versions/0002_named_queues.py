@@ -70,6 +70,8 @@ SQLITE = (
     "CREATE INDEX ix_{p}tasks_arrival ON {p}tasks (arrival)",
 )
 POSTGRESQL = (
+    # First, and for all that follows: a row that is stored meanwhile would have neither column filled.
+    "LOCK TABLE {p}tasks IN ACCESS EXCLUSIVE MODE",
     "UPDATE {p}tasks SET queue = 'default' WHERE queue IS NULL",
     "UPDATE {p}tasks SET priority = 0 WHERE priority IS NULL",
     "ALTER TABLE {p}tasks ALTER COLUMN queue SET DEFAULT 'default', ALTER COLUMN queue SET NOT NULL",

@@ -5,6 +5,7 @@ A backend is chosen by URL. The rest of the library asks `of(connection)` and ne
 
 from __future__ import annotations
 
+import logging
 from types import ModuleType
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -29,6 +30,7 @@ from recovery.backend.base import (
     original,
     refuse_autocommit,
     translate,
+    without_values,
 )
 from recovery.backend.postgresql import PostgreSQL
 from recovery.backend.sqlite import SQLite, module_of
@@ -82,6 +84,7 @@ __all__ = [
     "sqlite_module",
     "translate",
     "unnested",
+    "without_values",
 ]
 
 _BACKENDS: dict[str, Backend] = {"sqlite": SQLite(), "postgresql": PostgreSQL()}
@@ -103,16 +106,23 @@ def of(bind: sa.Connection | sa.Engine) -> Backend:
 
 def parse(url: str | sa.URL) -> sa.URL:
     """Read a database URL. Raises Misconfigured, without repeating the URL: it may hold a password."""
-    try:
-        parsed = sa.make_url(url)
-    except (ArgumentError, ValueError, TypeError) as error:
-        raise Misconfigured("the database URL cannot be read; write sqlite:///file.db or postgresql://…") from error
+    parsed = _read(url)
+    if parsed is None:
+        raise Misconfigured("the database URL cannot be read; write sqlite:///file.db or postgresql://…")
     scheme = parsed.drivername.partition("+")[0]
     if scheme == "postgres":
         raise Misconfigured("write postgresql:// at the start of the URL; SQLAlchemy does not know postgres://.")
     if scheme not in _BACKENDS:
         raise Misconfigured("recovery opens sqlite:///file.db or postgresql://… URLs, and this is neither.")
     return _BACKENDS[scheme].checked_url(parsed)
+
+
+def _read(url: str | sa.URL) -> sa.URL | None:
+    # What goes wrong here quotes the URL, also as a cause: `int()` repeats a password that stands where a port should.
+    try:
+        return sa.make_url(url)
+    except (ArgumentError, ValueError, TypeError):
+        return None
 
 
 def open_engine(
@@ -175,8 +185,17 @@ def prepare_engine(engine: sa.Engine) -> sa.Engine:
     sa.event.listen(engine, "commit", on_commit)
     sa.event.listen(engine, "handle_error", backend.on_error)
     engine.hide_parameters = True
+    if engine.dialect.driver == "aiosqlite":
+        _keep_quiet("aiosqlite")
     _prepared.add(engine.dialect)
     return engine
+
+
+def _keep_quiet(name: str) -> None:
+    """Let a driver that logs every call with its parameters do so only where somebody asked for it by name."""
+    logger = logging.getLogger(name)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
 
 
 def is_prepared(engine: sa.Engine) -> bool:

@@ -122,13 +122,15 @@ def refuse_autocommit(what: str, options: Mapping[str, Any], dialect: Dialect | 
 class Backend(Protocol):
     """One database system. `name` is for people, `clock` the server's clock or None where this process has it.
 
-    `needs_preparing` tells whether a caller's transaction is only safe on an engine that we prepared, `composes`
-    whether one statement can take arrays and change several tables, so that a verb is one statement, `one_writer`
-    whether only one transaction at a time can write.
+    `confirming` stands in a SELECT that confirms what was stored before: its COMMIT then waits for as much as the first
+    one did. `needs_preparing` tells whether a caller's transaction is only safe on an engine that we prepared,
+    `composes` whether one statement can take arrays and change several tables, so that a verb is one statement,
+    `one_writer` whether only one transaction at a time can write.
     """
 
     name: str
     clock: sa.ColumnElement[float] | None
+    confirming: sa.ColumnElement[Any]
     needs_preparing: bool
     in_threads: bool
     composes: bool
@@ -190,6 +192,10 @@ class Backend(Protocol):
         """Whether the driver's transaction is open and whole, whatever SQLAlchemy believes. Asks nothing of it."""
         ...
 
+    def check_answer(self, connection: sa.Connection) -> None:
+        """After COMMIT: raise CommitUnknown where the database added that it may not outlive this server."""
+        ...
+
     def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
         """In a transaction of the caller's: be sure of the right to write before anything is read."""
         ...
@@ -224,10 +230,25 @@ def is_database_error(error: BaseException) -> bool:
     return bool(modules & {"psycopg", "sqlite3", "pysqlite3", "aiosqlite", "psycopg_pool"})
 
 
+def without_values(error: BaseException) -> None:
+    """Take from an error what a logged traceback must not show, since it can be payloads: the error may be a cause.
+
+    SQLAlchemy's text has the parameters. A server's has the row that broke a constraint in DETAIL, and can be told to
+    add parameters in CONTEXT: its first sentence stays, and `diag` has the rest for whoever asks for it.
+    """
+    if isinstance(error, StatementError):
+        error.hide_parameters = True
+    driver = original(error)
+    sentence = getattr(getattr(driver, "diag", None), "message_primary", None)
+    if sentence is not None:
+        driver.args = (sentence,)
+        if driver is not error:
+            error.args = (f"({type(driver).__module__}.{type(driver).__name__}) {sentence}",)
+
+
 def translate(backend: Backend, error: Exception, phase: Phase) -> RecoveryError:
     """The error of the contract for one that SQLAlchemy or the driver raised. Its text is ours, its cause the other."""
-    if isinstance(error, StatementError):
-        error.hide_parameters = True  # A logged traceback prints the cause, and the parameters can be payloads.
+    without_values(error)
     if isinstance(error, RecoveryError):
         return error
     if isinstance(error, PoolTimeout):

@@ -49,6 +49,11 @@ _BUSY = _RETRYABLE | {"55P03", "57014"}
 _IN_TRANSACTION = 2
 """libpq's PQTRANS_INTRANS: in a transaction that can go on."""
 
+_WAIT = "SyncRepWaitForLSN"
+"""The server's function that warns where somebody ended a COMMIT's wait for its standby."""
+_CUT = "recovery: the wait for a standby was ended"
+_HALF = "COMMIT took effect on this server, and somebody ended its wait for the standby; look before repeating it."
+
 _GONE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
 
 
@@ -58,6 +63,12 @@ class PostgreSQL:
     name = "PostgreSQL"
     clock: sa.ColumnElement[float] | None = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double())
 
+    # COMMIT waits for a standby only where something was written. On a standby itself nothing can be.
+    confirming: sa.ColumnElement[Any] = sa.literal_column(
+        "CASE WHEN current_setting('synchronous_standby_names') <> '' AND NOT pg_is_in_recovery()"
+        " THEN CAST(pg_logical_emit_message(true, 'recovery', '') AS text) END",
+        sa.Text(),
+    )
     needs_preparing = False
     composes = True
     one_writer = False
@@ -66,6 +77,9 @@ class PostgreSQL:
     def checked_url(self, url: sa.URL) -> sa.URL:
         if url.drivername not in ("postgresql", DRIVER):
             raise Misconfigured("recovery speaks to PostgreSQL through psycopg 3: write postgresql://… in the URL.")
+        password = url.query.get("password")
+        if isinstance(password, str):  # libpq takes it there too, but only here does a repr hide it.
+            url = url.difference_update_query(["password"]).set(password=password)
         return url.set(drivername=DRIVER)
 
     def engine(self, url: sa.URL, *, create: bool, pool: Pool) -> sa.Engine:
@@ -105,6 +119,7 @@ class PostgreSQL:
             raise Misconfigured("the engine sets the driver's autocommit; leave it at the default.")
         raw = record.dbapi_connection if record.driver_connection is None else record.driver_connection
         raw.prepare_threshold = None
+        _watch(raw, record.info)
 
     def on_begin(self, connection: sa.Connection) -> None:
         begin = taken_begin(connection)
@@ -114,6 +129,7 @@ class PostgreSQL:
             if driver.autocommit and not is_autocommit(connection.get_execution_options().get("isolation_level")):
                 driver.autocommit = False
             return
+        connection.info.pop(_CUT, None)  # What was said of somebody else's COMMIT on this line.
         if not driver.autocommit:
             driver.autocommit = True  # Sends nothing: from here on BEGIN is ours to send.
         driver.cursor().execute(begin_text(begin))
@@ -141,6 +157,10 @@ class PostgreSQL:
     def on_error(self, context: ExceptionContext) -> None:
         """An aborted transaction takes no further statement; there is nothing to add."""
 
+    def check_answer(self, connection: sa.Connection) -> None:
+        if connection.info.pop(_CUT, False):
+            raise CommitUnknown(_HALF)
+
     def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
         """Rows are locked one by one; there is nothing to ask for beforehand."""
 
@@ -152,10 +172,8 @@ class PostgreSQL:
 
     def translate_driver(self, error: Exception, phase: Phase) -> RecoveryError:
         state = getattr(error, "sqlstate", None)
-        if phase == "connect":
-            return Unavailable(_UNREACHED)
-        if state is None:
-            return _lost(phase) if _is_operational(error) else StatementFailed()
+        if state is None or phase == "connect":
+            return _unanswered(error, phase)
         if state in _GONE or state.startswith("08"):
             return _lost("work" if state == "25P03" else phase)
         if state in _BUSY:
@@ -172,6 +190,15 @@ class PostgreSQL:
         return getattr(error, "sqlstate", None) in _RETRYABLE
 
 
+def _unanswered(error: Exception, phase: Phase) -> RecoveryError:
+    """For what the driver says by itself, and for whatever keeps a connection from being made."""
+    if str(error).startswith("invalid connection option"):
+        return Misconfigured("the URL has an option that the driver does not know.")
+    if phase == "connect":
+        return Unavailable(_UNREACHED)
+    return _lost(phase) if _is_operational(error) else StatementFailed()
+
+
 def begin_text(begin: Begin) -> str:
     """BEGIN and every setting of the transaction, as one message."""
     bounds = begin.bounds
@@ -180,10 +207,19 @@ def begin_text(begin: Begin) -> str:
         f"BEGIN ISOLATION LEVEL READ COMMITTED{access};"
         "SET LOCAL synchronous_commit = on;"
         "SET LOCAL jit = off;"
+        "SET LOCAL client_min_messages = warning;"
         f"SET LOCAL lock_timeout = {_milliseconds(bounds.busy_seconds)};"
         f"SET LOCAL statement_timeout = {_milliseconds(bounds.statement_seconds)};"
         f"SET LOCAL idle_in_transaction_session_timeout = {_milliseconds(bounds.idle_seconds)}"
     )
+
+
+def _watch(raw: Any, info: dict[Any, Any]) -> None:
+    def on_notice(notice: Any) -> None:
+        if notice.source_function == _WAIT:
+            info[_CUT] = True
+
+    raw.add_notice_handler(on_notice)
 
 
 def _milliseconds(seconds: float) -> int:

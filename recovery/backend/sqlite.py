@@ -56,6 +56,7 @@ class SQLite:
     name = "SQLite"
     clock: sa.ColumnElement[float] | None = None
 
+    confirming: sa.ColumnElement[Any] = sa.null()
     needs_preparing = True
     composes = False
     one_writer = True
@@ -66,6 +67,8 @@ class SQLite:
             raise Misconfigured("recovery opens SQLite by the standard driver: write sqlite:///file.db.")
         if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
             raise Misconfigured("a database in memory dies with its process; name a file: sqlite:///file.db.")
+        if url.username or url.password or url.host or url.port:
+            raise Misconfigured("a file has no host and no user: write sqlite:///file.db, with three slashes.")
         if url.database.startswith("file:"):
             raise Misconfigured("write the path of the file itself: sqlite:///file.db, and ?mode=ro to only read it.")
         known = {"mode": ("rw", "ro"), "turns": ("on", "off")}
@@ -175,6 +178,9 @@ class SQLite:
         driver: Any = line.dbapi_connection  # The driver's own, or what makes an asynchronous one look like it.
         own: Any = driver if hasattr(driver, "in_transaction") else line.driver_connection
         return bool(own.in_transaction)
+
+    def check_answer(self, connection: sa.Connection) -> None:
+        """There is no other server."""
 
     def lock_to_write(self, connection: sa.Connection, table: sa.Table) -> None:
         # Asks for the write lock without touching a row. A plain BEGIN that reads first and writes later fails at

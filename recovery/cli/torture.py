@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -58,6 +59,7 @@ def torture(
     if embedded or container or (url is not None and not url.startswith("sqlite")):
         clocks.begin_again()
     chosen = secrets.randbits(SEED_BITS) if seed is None else seed
+    before = os.umask(0o077)  # What is kept tells of messages that may be anybody's.
     space, kept = run.workspace(folder), folder is not None
     try:
         outcome = _run(
@@ -69,6 +71,7 @@ def torture(
         if kept:
             _keep(outcome)
     finally:
+        os.umask(before)
         if not kept:
             shutil.rmtree(space)
     raise typer.Exit(1 if broken else 0)

@@ -9,9 +9,11 @@ import sqlalchemy as sa
 
 from recovery import states
 from recovery.accepting import is_text_key
+from recovery.backend import param, rows
 from recovery.messages import Transition
 from recovery.repositories.adding import add
 from recovery.repositories.base import Repository
+from recovery.schema import Tables
 
 TASK: Final = "task"
 REPLY: Final = "reply"
@@ -31,12 +33,16 @@ class JournalRepository(Repository):
         """The transitions of a task and of its reply, oldest first. An unknown id has none."""
         if not is_text_key(task_id):
             return []
-        journal = self.tables.journal
-        columns = [journal.c[name] for name in Transition.__slots__]
-        rows = self.connection.execute(
-            sa.select(*columns).where(journal.c.task_id == task_id).order_by(journal.c.seq).limit(ROWS_MAX)
-        )
-        return [Transition(row.seq, float(row.at), *row[2:]) for row in rows]
+        found = rows(self.connection, _stored, (self.tables,), {"p_task_id": task_id})
+        return [Transition(row.seq, float(row.at), *row[2:]) for row in found]
+
+
+def _stored(tables: Tables) -> sa.Select[Any]:
+    """The transitions of one task and of its reply, in order."""
+    journal = tables.journal
+    own = journal.c.task_id == param("task_id", sa.Text())
+    columns = [journal.c[name] for name in Transition.__slots__]
+    return sa.select(*columns).where(own).order_by(journal.c.seq).limit(sa.literal_column(str(ROWS_MAX)))
 
 
 def transition(

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from recovery import states
 from recovery.accepting import checked_int, checked_text, is_text_key
+from recovery.backend import param, rows
 from recovery.canonical import reply_id, reply_text
 from recovery.messages import Delivery, Reply, Settlement, Verdict
 from recovery.repositories import claiming, leases
@@ -21,6 +22,7 @@ from recovery.repositories.batches import BATCH_MAX
 from recovery.repositories.journal import REPLY, JournalRepository, first, transition
 from recovery.repositories.leases import SETTLE_ROWS_MAX, leased_replies
 from recovery.repositories.sending import asked, refusal, settle_all
+from recovery.schema import Tables
 from recovery.settings import Settings
 
 REPLIES_MAX = 100_000
@@ -165,21 +167,30 @@ class OutboxRepository(Repository):
     def replies(self, task_id: str | None = None, *, limit: int = 10_000) -> list[Reply]:
         """The stored replies in the order in which their tasks ended, at most `limit`; or those of one task."""
         checked_int(limit, "limit", 1, REPLIES_MAX)
-        table = self.tables.outbox
-        statement = sa.select(*[table.c[name] for name in Reply.__slots__]).order_by(table.c.arrival).limit(limit)
+        values: dict[str, Any] = {"p_limit": limit}
         if task_id is not None:
             if not is_text_key(task_id):
                 return []
-            statement = statement.where(table.c.task_id == task_id)
-        return [_reply(row) for row in self.connection.execute(statement)]
+            values["p_task_id"] = task_id
+        found = rows(self.connection, _stored, (self.tables, task_id is not None), values)
+        return [_reply(row) for row in found]
 
 
 def _delivery(row: Any) -> Delivery:
     return Delivery(row.reply_id, row.owner, row.fence, row.attempts, row.payload, float(row.lease_until))
 
 
+def _stored(tables: Tables, of_one: bool) -> sa.Select[Any]:  # noqa: FBT001 - an argument that names a statement
+    """The replies in their order, or those of one task."""
+    table = tables.outbox
+    statement = sa.select(*[table.c[name] for name in Reply.__slots__])
+    if of_one:
+        statement = statement.where(table.c.task_id == param("task_id", sa.Text()))
+    return statement.order_by(table.c.arrival).limit(param("limit", sa.Integer()))
+
+
 def _reply(row: Any) -> Reply:
-    columns = dict(row._mapping)
+    columns = row._asdict()
     for name in ("available_at", "lease_until", "created_at", "settled_at"):
         columns[name] = None if columns[name] is None else float(columns[name])
     return Reply(**columns)

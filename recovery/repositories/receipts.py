@@ -53,7 +53,7 @@ class ReceiptRepository(Repository):
                 marked = {"p_reply_id": reply_id, "p_now": values["p_now"]}
                 change(self.connection, _mark, (self.tables,), marked)
             return True
-        known = rows(self.connection, _known, (self.tables,), {"p_reply_id": reply_id})
+        known = rows(self.connection, _known, (self.tables, self.backend), {"p_reply_id": reply_id})
         if not known:
             raise StatementFailed("the receipt vanished while it was compared; send the reply again.")
         if known[0].content_hash != mark:
@@ -64,9 +64,7 @@ class ReceiptRepository(Repository):
         """Whether a receipt for this reply is stored."""
         if not is_text_key(reply_id):
             return False
-        receipts = self.tables.receipts
-        stored = sa.select(receipts.c.reply_id).where(receipts.c.reply_id == reply_id)
-        return self.connection.execute(stored).one_or_none() is not None
+        return bool(rows(self.connection, _known, (self.tables, self.backend), {"p_reply_id": reply_id}))
 
     def effect_count(self) -> int:
         """How many effects were applied."""
@@ -91,9 +89,11 @@ def _mark(tables: Tables) -> sa.Insert:
     return sa.insert(tables.effects).values(reply_id=param("reply_id", sa.Text()), applied_at=param("now")).inline()
 
 
-def _known(tables: Tables) -> sa.Select[Any]:
+def _known(tables: Tables, at: Backend) -> sa.Select[Any]:
     receipts = tables.receipts
-    return sa.select(receipts.c.content_hash).where(receipts.c.reply_id == param("reply_id", sa.Text()))
+    return sa.select(receipts.c.content_hash, at.confirming.label("confirmed")).where(
+        receipts.c.reply_id == param("reply_id", sa.Text())
+    )
 
 
 def _checked_payload(payload: object) -> None:

@@ -45,7 +45,7 @@ def stored(room: Repository, task_ids: Sequence[str]) -> dict[str, tuple[str, st
 
 def _stored(tables: Tables, at: Backend) -> sa.Select[Any]:
     inbox = tables.inbox
-    asked = sa.select(inbox.c.task_id, inbox.c.fingerprint, inbox.c.scope_name)
+    asked = sa.select(inbox.c.task_id, inbox.c.fingerprint, inbox.c.scope_name, at.confirming.label("confirmed"))
     if at.composes:
         return asked.where(inbox.c.task_id == sa.any_(sa.bindparam("p_key", type_=sa.ARRAY(sa.Text()))))
     return asked.where(inbox.c.task_id == param("key", sa.Text()))

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from recovery import states
 from recovery.accepting import checked_int, checked_queues, checked_text, encoded_result, is_text_key, safe_text
+from recovery.backend import param, rows
 from recovery.canonical import canonical_json
 from recovery.errors import InvalidEnvelope
 from recovery.messages import DEFAULT_QUEUES, Claim, Task, Verdict
@@ -23,6 +24,7 @@ from recovery.repositories.finishing import Asked, Finish, finish_all, finish_an
 from recovery.repositories.journal import TASK, JournalRepository, transition
 from recovery.repositories.leases import SETTLE_ROWS_MAX, leased_tasks
 from recovery.repositories.outbox import OutboxRepository
+from recovery.schema import Tables
 from recovery.settings import Settings
 
 _STORED: Final = json.JSONDecoder()
@@ -199,11 +201,8 @@ class TaskRepository(Repository):
         """One task as it is stored, or None."""
         if not is_text_key(task_id):
             return None
-        inbox, tasks = self.tables.inbox, self.tables.tasks
-        columns = [(tasks if name in tasks.c else inbox).c[name] for name in Task.__slots__]
-        joined = sa.select(*columns).join_from(tasks, inbox, tasks.c.task_id == inbox.c.task_id)
-        row = self.connection.execute(joined.where(tasks.c.task_id == task_id)).one_or_none()
-        return None if row is None else _task(row)
+        found = rows(self.connection, _stored, (self.tables,), {"p_task_id": task_id})
+        return _task(found[0]) if found else None
 
     def _hold(self, claim: Claim) -> tuple[Any, float]:
         if type(claim) is not Claim:
@@ -217,9 +216,8 @@ class TaskRepository(Repository):
             return False
         if type(claim.fence) is not int:
             return False
-        table = self.tables.tasks
-        stored = sa.select(table.c.result).where(table.c.task_id == row.task_id)
-        return bool(self.connection.execute(stored).scalar() == text)
+        (stored,) = rows(self.connection, _result, (self.tables,), {"p_task_id": row.task_id})
+        return bool(stored.result == text)
 
     def _expire(self, rows: Sequence[Any], now: float) -> None:
         said = states.DEADLINE_REACHED
@@ -281,8 +279,21 @@ def claimed(row: Any) -> Claim:
     return Claim(row.task_id, row.owner, row.fence, row.attempts, payload, lease_until, deadline)
 
 
+def _stored(tables: Tables) -> sa.Select[Any]:
+    """A task, with what its message said."""
+    inbox, tasks = tables.inbox, tables.tasks
+    columns = [(tasks if name in tasks.c else inbox).c[name] for name in Task.__slots__]
+    joined = sa.select(*columns).join_from(tasks, inbox, tasks.c.task_id == inbox.c.task_id)
+    return joined.where(tasks.c.task_id == param("task_id", sa.Text()))
+
+
+def _result(tables: Tables) -> sa.Select[Any]:
+    tasks = tables.tasks
+    return sa.select(tasks.c.result).where(tasks.c.task_id == param("task_id", sa.Text()))
+
+
 def _task(row: Any) -> Task:
-    columns = dict(row._mapping)
+    columns = row._asdict()
     for name in _TIMES:
         columns[name] = None if columns[name] is None else float(columns[name])
     return Task(**columns)

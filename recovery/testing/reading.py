@@ -101,5 +101,5 @@ def plain(url: sa.URL) -> str:
     # No URL: SQLAlchemy writes a blank as a plus, which libpq takes for one.
     from psycopg.conninfo import make_conninfo
 
-    query = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in url.query.items()}
-    return make_conninfo("", **url.translate_connect_args(database="dbname", username="user"), **query)
+    _, given = url.get_dialect()().create_connect_args(url)  # Also for several hosts, in both forms that it takes.
+    return make_conninfo("", **given)
