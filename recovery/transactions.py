@@ -248,11 +248,11 @@ class Savepoints:
     """Verbs inside the caller's own transaction, each in a SAVEPOINT. What they answer is durable after its COMMIT."""
 
     def __init__(self, connection: sa.Connection, table: sa.Table) -> None:
+        check_caller(connection)
         self._connection = connection
         self._backend = backend.of(connection)
         self._table = table
         self._checked: object = None
-        check_caller(connection)
 
     def run(self, work: Work[R], kind: Kind) -> R:
         """Do the work in a SAVEPOINT; an error takes back this verb and nothing else. No retry, no SET."""

@@ -93,7 +93,6 @@ def _end_owned(leased: leases.Leased) -> sa.Update:
 
 def _compared(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verdict]:
     said: dict[int, Verdict] = {}
-    held: list[tuple[Any, Finish]] = []
     found = leases.locked(room.connection, room.leased, [item.claim.task_id for _, item in items])
     now = room.now()
     for index, item in items:
@@ -101,21 +100,11 @@ def _compared(room: TaskRepository, items: Sequence[Numbered]) -> dict[int, Verd
         row = found.get(claim.task_id) if is_text_key(claim.task_id) else None
         error = leases.broken(row, room.leased, claim.task_id, claim.owner, claim.fence, now)
         if error is None:
-            held.append((row, item))
-        elif row is not None and room.is_done_by(row, claim, item.text):
+            raise StatementFailed(leases.UNCHANGED)
+        if row is not None and room.is_done_by(row, claim, item.text):
             error = None
         said[index] = Verdict(claim.task_id, None if error else states.DONE, error)
-    _end(room, held, now)
     return said
-
-
-def _end(room: TaskRepository, held: Sequence[tuple[Any, Finish]], now: float) -> None:
-    if not held:
-        return
-    ended = {"owner": None, "lease_until": None, "ended_at": now, "reason": None}
-    each = [{"result": item.text} for _, item in held]
-    leases.write(room.connection, room.leased, [row for row, _ in held], states.DONE, ended, each)
-    _reply(room, held, now)
 
 
 def _reply(room: TaskRepository, held: Sequence[tuple[Any, Finish]], now: float) -> None:
@@ -156,7 +145,7 @@ def verdict(room: TaskRepository, item: Finish, row: Any) -> Verdict:
         row, room.leased, claim.task_id, claim.owner, claim.fence, 0.0 if row is None else row.read_at
     )
     if error is None:
-        raise StatementFailed("a task that its claim still owns was not ended; the transaction was rolled back.")
+        raise StatementFailed(leases.UNCHANGED)
     return Verdict(claim.task_id, None, error)
 
 

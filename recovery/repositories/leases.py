@@ -18,11 +18,12 @@ from recovery import clock, states
 from recovery.accepting import is_text_key
 from recovery.backend import Backend, change, change_rows, of, param, rows, rows_each, unnested
 from recovery.clock import ManualClock
-from recovery.errors import Fenced
+from recovery.errors import Fenced, StatementFailed
 from recovery.schema import Tables
 
 SETTLE_ROWS_MAX = 100
 FENCE_MAX = 2**63 - 1
+UNCHANGED = "a row that its claim still owns was not changed; the transaction was rolled back."
 Row: TypeAlias = Any
 """A named tuple with the columns of `Leased.columns`."""
 
@@ -137,31 +138,27 @@ def write(
     values: dict[str, Any],
     each: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Move locked rows to `target` with `values`. Raises Fenced unless exactly these rows were moved.
+    """Move locked rows to `target` with `values`. Raises StatementFailed unless exactly these rows were moved.
 
-    Each was seen in a state that allows the move, and is named by its key and its fence. `each` are values that differ
-    from row to row.
+    Each was seen in a state that allows the move, else Fenced is raised; it is named by its key and its fence. `each`
+    are values that differ from row to row.
     """
     allowed = _allowed(leased, target)
     key = leased.key.name
     sets = []
     for row, own in zip(locked, each or [{}] * len(locked), strict=True):
         if row.state not in allowed:
-            raise _changed(leased, locked)
+            raise Fenced(getattr(row, key), row.fence, "the row changed under its lock")
         sets.append({"key": getattr(row, key), "fence": row.fence, **values, **own})
     own_names = tuple(each[0]) if each else ()
     arguments = (leased, target, (*values, *own_names), own_names, of(connection))
     if change_rows(connection, _write, arguments, sets, ("key", "fence", *own_names)) != len(locked):
-        raise _changed(leased, locked)
+        raise StatementFailed(UNCHANGED)
 
 
 @cache
 def _allowed(leased: Leased, target: str) -> frozenset[str]:
     return frozenset(states.sources(leased.moves, target))
-
-
-def _changed(leased: Leased, locked: Sequence[Row]) -> Fenced:
-    return Fenced(getattr(locked[0], leased.key.name), locked[0].fence, "the row changed under its lock")
 
 
 def _write(leased: Leased, target: str, names: tuple[str, ...], own: tuple[str, ...], backend: Backend) -> sa.Update:
@@ -190,10 +187,10 @@ def identity(claim: Any) -> Any:
 
 
 def extend(connection: sa.Connection, leased: Leased, row: Row, until: float) -> None:
-    """Give a held row a longer lease."""
+    """Give a held row a longer lease. Raises StatementFailed where it did not get it."""
     values = {"p_key": getattr(row, leased.key.name), "p_fence": row.fence, "p_lease_until": until}
     if change(connection, _extend, (leased,), values) != 1:
-        raise _changed(leased, [row])
+        raise StatementFailed(UNCHANGED)
 
 
 def _extend(leased: Leased) -> sa.Update:

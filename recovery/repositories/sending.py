@@ -120,7 +120,7 @@ def _verdict(room: OutboxRepository, item: Sent, row: Any) -> Verdict:
     named = (delivery.reply_id, delivery.owner, delivery.fence)
     error = leases.broken(row, room.leased, *named, 0.0 if row is None else row.read_at)
     if error is None:
-        raise StatementFailed("a reply that its delivery still owns was not settled; the transaction was rolled back.")
+        raise StatementFailed(leases.UNCHANGED)
     return Verdict(delivery.reply_id, None, error)
 
 

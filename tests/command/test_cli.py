@@ -86,7 +86,7 @@ def test_migrate_makes_the_tables_and_prints_them(tmp_path):
         '{"message_id":"b","deadline":NaN,"payload":{}}',
         '{"message_id":"b","deadline":9e9,"payload":{},"who":1}',
         '{"message_id":"b","payload":{}}',
-        line("b", sender="somebody-else"),
+        pytest.param(line("b", sender="somebody-else"), id="somebody-else"),
     ],
 )
 def test_send_stops_at_the_first_refused_line(folder, bad):
