@@ -20,6 +20,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.pool import QueuePool
 
 from recovery.backend.base import BUSY_SECONDS, Phase, Pool, began, is_autocommit, refuse_autocommit, taken_begin
+from recovery.backend.checkpoints import before_write
 from recovery.backend.turns import Turns
 from recovery.errors import (
     Busy,
@@ -142,6 +143,7 @@ class SQLite:
             return
         seconds = begin.bounds.busy_seconds
         if begin.write:
+            before_write(line.info, driver)
             seconds = _left_after_turn(connection, line.info, driver, seconds)
         _wait_up_to(line.info, driver, seconds)
         driver.execute("BEGIN IMMEDIATE" if begin.write else "BEGIN")
