@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check format test-containers test-machine test-mutants torture bench bench-full bench-peers bench-setup lock wheel clean FORCE
+.PHONY: help setup demo test check format test-containers test-machine test-mutants torture coverage mutmut bench bench-full bench-peers bench-setup lock wheel clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -69,6 +69,21 @@ test-machine: setup ## run the tests that need root, PgBouncer or two servers: f
 
 test-mutants: setup ## break the library in one place after the other, and look whether its tests notice
 	$(BIN)/pytest -n 2 -m mutants tests/mutation
+
+ROOMS := recovery/repositories/*,recovery/transactions.py,recovery/async_transactions.py
+
+coverage: setup ## run all tests and see which lines and branches they reach: all of the rooms, 95 % of the rest
+	@$(BIN)/python -c 'import coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet 'coverage>=7.10'
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(PROCESSES) --dist loadscope $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --include='$(ROOMS)' --fail-under=100
+	$(BIN)/coverage report --omit='$(ROOMS)' --fail-under=95
+
+mutmut: setup ## mutate repositories/ in thousands of places, for hours; docs/mutants.md names what survives, and why
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet 'mutmut>=3.8'
+	$(BIN)/mutmut run --max-children $(or $(CHILDREN),2)
+	$(BIN)/mutmut results
 
 torture: setup ## a minute of kills, stops, cuts and lost answers on each backend, and the checker's verdict
 	$(BIN)/recovery torture --minutes 1 --seed $(or $(SEED),1)

@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.plugins.containers",
     "tests.plugins.databases",
     "tests.plugins.marks",
+    "tests.plugins.mutating",
     "tests.plugins.telling",
     "tests.plugins.postgres",
     "tests.plugins.queues",
