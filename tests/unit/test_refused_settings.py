@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from recovery import Backoff, ManualClock, Misconfigured
 from recovery.settings import Settings
 
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"table_prefix": b"x"}, "table_prefix must be text"),
+    ({"table_prefix": None}, "table_prefix must be text"),
+    ({"clock": 1000.0}, "clock must be a ManualClock"),
+    ({"clock": lambda: 1000.0}, "clock must be a ManualClock"),
+    ({"allowed_sources": "agent-a"}, "never one bare text"),
+    ({"allowed_sources": b"agent-a"}, "never one bare text"),
+    ({"allowed_sources": iter(["agent-a"])}, "never one bare text"),
+    ({"allowed_sources": ["agent-a", "a\0b"]}, "no control character"),
+    ({"allowed_sources": [7]}, "must be a str"),
+    ({"allowed_sources": ["x" * 129]}, "1 to 128 bytes"),
+    ({"max_hops": True}, "max_hops must be an int"),
+    ({"max_hops": -1}, "max_hops must be from 0"),
+    ({"delivery_attempts": 0}, "delivery_attempts must be from 1"),
+    ({"result_bytes_max": 64 * 1024 * 1024 + 1}, "result_bytes_max must be from 1"),
+    ({"lease_seconds": 0}, "lease_seconds must be finite"),
+    ({"delivery_lease_seconds": float("nan")}, "delivery_lease_seconds must be finite"),
+    ({"busy_seconds": float("inf")}, "busy_seconds must be finite"),
+    ({"backoff": "2"}, "backoff must be an int or a float"),
+    ({"delivery_backoff": -1}, "delivery_backoff must be finite"),
+]
+
 
 @pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"table_prefix": b"x"}, "table_prefix must be text"),
-        ({"table_prefix": None}, "table_prefix must be text"),
-        ({"clock": 1000.0}, "clock must be a ManualClock"),
-        ({"clock": lambda: 1000.0}, "clock must be a ManualClock"),
-        ({"allowed_sources": "agent-a"}, "never one bare text"),
-        ({"allowed_sources": b"agent-a"}, "never one bare text"),
-        ({"allowed_sources": iter(["agent-a"])}, "never one bare text"),
-        ({"allowed_sources": ["agent-a", "a\0b"]}, "no control character"),
-        ({"allowed_sources": [7]}, "must be a str"),
-        ({"allowed_sources": ["x" * 129]}, "1 to 128 bytes"),
-        ({"max_hops": True}, "max_hops must be an int"),
-        ({"max_hops": -1}, "max_hops must be from 0"),
-        ({"delivery_attempts": 0}, "delivery_attempts must be from 1"),
-        ({"result_bytes_max": 64 * 1024 * 1024 + 1}, "result_bytes_max must be from 1"),
-        ({"lease_seconds": 0}, "lease_seconds must be finite"),
-        ({"delivery_lease_seconds": float("nan")}, "delivery_lease_seconds must be finite"),
-        ({"busy_seconds": float("inf")}, "busy_seconds must be finite"),
-        ({"backoff": "2"}, "backoff must be an int or a float"),
-        ({"delivery_backoff": -1}, "delivery_backoff must be finite"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else next(iter(one)),
+    ("values", "said"), BAD, ids=[f"{number} {next(iter(one))}" for number, (one, _) in enumerate(BAD)]
 )
 def test_what_no_queue_can_be_made_with(values, said):
     """It is Misconfigured, and the sentence names the setting and its rule."""

@@ -52,6 +52,8 @@ def test_the_undisturbed_upgrade_keeps_every_row(new_filled: Callable[[], str]) 
 def test_a_ladder_that_commits_each_statement_is_found(upgrade: Upgrade, tmp_path: Path) -> None:
     """Planted: without one transaction around all, a kill in the middle of the step leaves half of it."""
     steps = changed_ladder(tmp_path, "env.py", *COMMITS_EACH)
+    step = steps / "versions/0002_named_queues.py"  # Its lock wants the transaction that is missing.
+    step.write_text(step.read_text().replace("LOCK TABLE {p}tasks IN ACCESS EXCLUSIVE MODE", "SELECT 1"))
     middle = next(number for number, said in enumerate(upgrade.sent) if "ix_tasks_claimable" in said)
     url = upgrade.make()
     killed_at(url, 2 * middle, steps)
