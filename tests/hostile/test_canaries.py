@@ -16,11 +16,9 @@ from tests.hostile.driving import (
     WRECKS,
     admit_nobody,
     attempts,
-    file_place,
     filled,
     message,
     refusals,
-    server_place,
 )
 from tests.hostile.refused_values import SENDER
 from tests.hostile.ways import WAYS, Way
@@ -31,16 +29,6 @@ DRIVERS_OWN = {"user"}
 """What may be found: the driver's connection, which SQLAlchemy's pool logs at DEBUG, and the server's own refusals
 name the role that they speak of. That is no secret; its password is in none of them."""
 NO_LEAKS: tuple[set[str], list[str]] = (set(), [])
-
-
-@pytest.fixture
-def place(backend, tmp_path, request):
-    """A database with secrets; on a server also in the name and password of its URL."""
-    with contextlib.ExitStack() as at_the_end:
-        if backend == "sqlite":
-            yield at_the_end.enter_context(file_place(tmp_path))
-        else:
-            yield at_the_end.enter_context(server_place(request.getfixturevalue("postgres_server")))
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import sys
@@ -14,7 +13,7 @@ import sqlalchemy as sa
 from recovery import Queue, Receiver
 from recovery.__main__ import main
 from tests.hostile.canaries import command_lines, files_with
-from tests.hostile.driving import WRECKS, admit_nobody, file_place, server_place
+from tests.hostile.driving import WRECKS, admit_nobody
 from tests.plugins.commands import HANDLERS, PATIENCE_SECONDS, Command, Ran, line
 
 RAISES = """
@@ -47,17 +46,6 @@ def bad_key(payload):
 FAILING = ("raises", "chained", "group", "loud", "bad_key", "permanent", "bad_text", "database_error")
 STATES = {"pending", "failed"}
 HANGS = ("work", "--handler", "work_of:hangs", "--once")
-
-
-@pytest.fixture
-def place(backend, tmp_path, request):
-    """A database with secrets; on a server also in the name and password of its URL."""
-    with contextlib.ExitStack() as at_the_end:
-        if backend == "sqlite":
-            (tmp_path / "place").mkdir()
-            yield at_the_end.enter_context(file_place(tmp_path / "place"))
-        else:
-            yield at_the_end.enter_context(server_place(request.getfixturevalue("postgres_server")))
 
 
 @pytest.fixture

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
-import pytest
 import sqlalchemy as sa
 
 from recovery import Queue, Receiver, open_engine
 from tests.hostile.canaries import columns_with, files_with
-from tests.hostile.driving import AUTH, Fails, file_place, filled, message, server_place
+from tests.hostile.driving import AUTH, Fails, file_place, filled, message
 from tests.hostile.refused_values import SENDER
 
 OPEN = {"allowed_sources": {SENDER}, "backoff": 0.0}
@@ -22,16 +19,6 @@ MAY_HOLD = {
 }
 """The key stands in the payload and in the result. A reason is the reply of what failed, and what is sent is kept by
 the receiver. What a dispatcher was told of a delivery goes nowhere else."""
-
-
-@pytest.fixture
-def place(backend, tmp_path, request):
-    """A database of this test's own."""
-    with contextlib.ExitStack() as at_the_end:
-        if backend == "sqlite":
-            yield at_the_end.enter_context(file_place(tmp_path))
-        else:
-            yield at_the_end.enter_context(server_place(request.getfixturevalue("postgres_server")))
 
 
 class Broken:

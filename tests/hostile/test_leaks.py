@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
 import pytest
@@ -16,16 +15,6 @@ from tests.hostile.ways import Way
 
 OPEN = {"allowed_sources": {SENDER}, "backoff": 0.0}
 SECRETS = {"payload", "key", "result", "reason", "error", "password", "option"}
-
-
-@pytest.fixture
-def place(backend, tmp_path, request):
-    """A database with secrets."""
-    with contextlib.ExitStack() as at_the_end:
-        if backend == "sqlite":
-            yield at_the_end.enter_context(file_place(tmp_path))
-        else:
-            yield at_the_end.enter_context(server_place(request.getfixturevalue("postgres_server")))
 
 
 @pytest.fixture
