@@ -1,4 +1,8 @@
-"""A database that silently does not do what it was told: an update that touched no row where one was due raises."""
+"""A database that silently does not do what it was told: an update that touched no row where one was due raises.
+
+It is StatementFailed on both backends: the change was refused, only not aloud. The claim still owns its row, so that it
+is not Fenced: a worker that is told so throws its work away.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,9 @@ def test_a_task_that_is_not_changed(queue, stored, call):
     claim = queue.claim("w")
     swallow(stored.engine, "UPDATE", "tasks")
     before = stored.contents()
-    with pytest.raises(RecoveryError):
+    with pytest.raises(RecoveryError) as caught:
         call(queue, claim)
-    assert before == stored.contents()
+    assert (StatementFailed, before) == (type(caught.value), stored.contents())
 
 
 @pytest.mark.parametrize("call", DELIVERIES.values(), ids=DELIVERIES.keys())
@@ -30,9 +34,9 @@ def test_a_reply_that_is_not_changed(queue, stored, call):
     held = queue.claim_reply("d")
     swallow(stored.engine, "UPDATE", "outbox")
     before = stored.contents()
-    with pytest.raises(RecoveryError):
+    with pytest.raises(RecoveryError) as caught:
         call(queue, held)
-    assert before == stored.contents()
+    assert (StatementFailed, before) == (type(caught.value), stored.contents())
 
 
 def test_one_of_many_is_not_changed(queue, stored):
@@ -57,6 +61,16 @@ def test_what_is_due_and_not_changed(queue, clock, stored):
     found = queue.reconcile()
     assert [("task", stuck)] == [(one.subject, one.identity) for one in found.unsettled]
     assert "running" == queue.task(stuck).state
+
+
+def test_what_reconcile_says_of_it(queue, clock, stored):
+    """A row that could not be settled is named with the same class."""
+    task_id = queue.receive(envelope(), AUTH).task_id
+    queue.claim("w")
+    swallow(stored.engine, "UPDATE", "tasks")
+    clock.advance(10)
+    found = queue.reconcile().unsettled
+    assert [("task", task_id, "StatementFailed")] == [(one.subject, one.identity, one.error) for one in found]
 
 
 def test_a_claim_that_is_not_taken(queue, stored):

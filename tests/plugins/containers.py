@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from recovery.testing.torture.container import IMAGE
 from tests.plugins.pg_server import PostgresServer, normal_url
 
 IMAGE_VARIABLE = "RECOVERY_POSTGRES_IMAGE"
-IMAGE = "postgres:17"
 
 
 def containers_wanted(config: pytest.Config) -> bool:

@@ -139,6 +139,10 @@ def _die(url: str, point: int, steps: Path | None) -> None:
         migrate(url)
 
 
+STEP: Final = "versions/0002_named_queues.py"
+"""The ladder's step that the upgrades here are about."""
+
+
 def changed_ladder(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
     """A copy of the ladder in which one file was changed in these places."""
     steps = folder / "ladder"

@@ -12,7 +12,7 @@ from alembic import command
 from recovery import migrate, open_engine
 from recovery.schema import VERSION
 from tests.upgrade.catalogs import upgraded
-from tests.upgrade.interrupting import Upgrade, changed_ladder, killed_at, side_files, state
+from tests.upgrade.interrupting import STEP, Upgrade, changed_ladder, killed_at, side_files, state
 from tests.upgrade.older import ADDED, config_of
 
 starts = pytest.mark.parametrize("new_start", ["empty", "filled"], indirect=True)
@@ -52,7 +52,7 @@ def test_the_undisturbed_upgrade_keeps_every_row(new_filled: Callable[[], str]) 
 def test_a_ladder_that_commits_each_statement_is_found(upgrade: Upgrade, tmp_path: Path) -> None:
     """Planted: without one transaction around all, a kill in the middle of the step leaves half of it."""
     steps = changed_ladder(tmp_path, "env.py", *COMMITS_EACH)
-    step = steps / "versions/0002_named_queues.py"  # Its lock wants the transaction that is missing.
+    step = steps / STEP  # Its lock wants the transaction that is missing.
     step.write_text(step.read_text().replace("LOCK TABLE {p}tasks IN ACCESS EXCLUSIVE MODE", "SELECT 1"))
     middle = next(number for number, said in enumerate(upgrade.sent) if "ix_tasks_claimable" in said)
     url = upgrade.make()

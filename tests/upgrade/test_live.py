@@ -14,12 +14,11 @@ from recovery.testing import Verdict
 from recovery.testing.history import OK
 from tests.upgrade.catalogs import seen
 from tests.upgrade.company import Company
-from tests.upgrade.interrupting import FULL, changed_ladder, climb_instead
+from tests.upgrade.interrupting import FULL, STEP, changed_ladder, climb_instead
 from tests.upgrade.releases import Release, current
 
 CAST = {"send": 2, "work": 2, "deliver": 1}
 ROUNDS = 5 if FULL else 1
-STEP = "versions/0002_named_queues.py"
 FILL = "UPDATE {p}tasks SET queue = 'default' WHERE queue IS NULL"
 COPY = "coalesce(queue, 'default'), coalesce(priority, 0)\")"
 LOSES = {
