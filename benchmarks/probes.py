@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -18,11 +18,12 @@ FRAME = re.compile(r"\s*(BEGIN|COMMIT|ROLLBACK|SET|PRAGMA)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the driver: `execute`, `executemany`, `commit` or `rollback`."""
+    """One call of the driver: `execute`, `executemany`, `commit` or `rollback`; and whether it was prepared for it."""
 
     what: str
     text: str = ""
     parameters: Any = None
+    prepared: bool = False
 
 
 @dataclass(slots=True)
@@ -119,7 +120,8 @@ class _Cursor(_Wrapped):
         vars(self).update(_connection=connection)
 
     def execute(self, text: Any, parameters: Any = None, *args: Any, **kwargs: Any) -> Any:
-        with _noted(self._connection, self._tape, Call("execute", str(text), _kept(parameters))):
+        call = Call("execute", str(text), _kept(parameters), prepares(self._connection))
+        with _noted(self._connection, self._tape, call):
             self._inner.execute(text, *(() if parameters is None else (parameters,)), *args, **kwargs)
         return self
 
@@ -161,15 +163,22 @@ def in_transaction(connection: Any) -> bool:
     return int(connection.info.transaction_status) != 0
 
 
+def prepares(connection: Any) -> bool:
+    """Whether a driver's connection prepares what it is given, as psycopg does where it is told to."""
+    return getattr(connection, "prepare_threshold", None) is not None
+
+
 def moved(calls: Sequence[Call], old: str, new: str) -> list[Call]:
     """The same calls for another set of tables: the prefix is exchanged in every text."""
-    return [Call(call.what, call.text.replace(old, new) if old else call.text, call.parameters) for call in calls]
+    return [replace(call, text=call.text.replace(old, new) if old else call.text) for call in calls]
 
 
 def play(connection: Any, cursor: Any, calls: Sequence[Call]) -> None:
     """Send the calls with nothing but the driver, and fetch what they answer."""
     for call in calls:
         if call.what == "execute":
+            if call.prepared or prepares(connection):
+                connection.prepare_threshold = 0 if call.prepared else None
             if call.parameters is None:
                 cursor.execute(call.text)
             else:

@@ -155,6 +155,7 @@ class Transactions:
         driver = backend.original(error)
         if isinstance(driver, Exception) and self._backend.is_retryable(driver):
             backend.without_values(error)
+            self._backend.on_retry(connection, driver)
             _roll_back(connection, phase)
             return _TryAgain()
         # A reading that was not answered leaves nothing in doubt.

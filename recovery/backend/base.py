@@ -216,6 +216,10 @@ class Backend(Protocol):
         """Whether the whole transaction may be tried again: a deadlock or a serialization failure."""
         ...
 
+    def on_retry(self, connection: sa.Connection, error: Exception) -> None:
+        """Look at such an error before the transaction is tried again."""
+        ...
+
 
 def original(error: BaseException) -> BaseException:
     """The driver's own error, where SQLAlchemy wrapped one."""

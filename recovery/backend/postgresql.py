@@ -1,7 +1,8 @@
 """PostgreSQL through psycopg 3: many writers, row locks, the server's clock.
 
 The library's own transactions begin with one message that carries the level and every bound. The settings die with
-the transaction, so PgBouncer in transaction mode works; and they win over what a server or a role has set.
+the transaction, so PgBouncer in transaction mode works; and they win over what a server or a role has set. Statements
+are prepared only where nothing stands between (`prepared`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine.interfaces import ExceptionContext
 
+from recovery.backend import prepared
 from recovery.backend.base import Begin, Phase, Pool, began, is_autocommit, refuse_autocommit, taken_begin
 from recovery.errors import (
     Busy,
@@ -124,6 +126,7 @@ class PostgreSQL:
     def on_begin(self, connection: sa.Connection) -> None:
         begin = taken_begin(connection)
         driver: Any = connection.connection.dbapi_connection
+        prepared.leave_off(connection)
         if begin is None:
             # The caller's own: the driver begins by itself, at the level that the caller chose.
             if driver.autocommit and not is_autocommit(connection.get_execution_options().get("isolation_level")):
@@ -134,10 +137,16 @@ class PostgreSQL:
             driver.autocommit = True  # Sends nothing: from here on BEGIN is ours to send.
         driver.cursor().execute(begin_text(begin))
         began(connection)
+        if begin.write:
+            prepared.use(connection)
 
     def on_checkin(self, driver: Any, record: Any) -> None:
-        # A raw connection from the caller's pool must be as the driver makes it. (Asyncio pools hand out none.)
-        if driver is not None and not hasattr(driver, "await_") and driver.autocommit and not driver.closed:
+        # A raw connection from the caller's pool must be as the driver makes it. Asyncio pools hand out none, and what
+        # stands there before the driver's own connection can only be asked from inside a greenlet.
+        if driver is None or driver is not record.driver_connection or driver.closed:
+            return
+        driver.prepare_threshold = None
+        if driver.autocommit:
             driver.autocommit = False
 
     def on_close(self, driver: Any, record: Any) -> None:
@@ -187,7 +196,11 @@ class PostgreSQL:
         return StatementFailed()
 
     def is_retryable(self, error: Exception) -> bool:
-        return getattr(error, "sqlstate", None) in _RETRYABLE
+        return getattr(error, "sqlstate", None) in _RETRYABLE or prepared.is_out_of_step(error)
+
+    def on_retry(self, connection: sa.Connection, error: Exception) -> None:
+        if prepared.is_out_of_step(error):
+            prepared.give_up(connection)
 
 
 def _unanswered(error: Exception, phase: Phase) -> RecoveryError:
@@ -202,12 +215,13 @@ def _unanswered(error: Exception, phase: Phase) -> RecoveryError:
 def begin_text(begin: Begin) -> str:
     """BEGIN and every setting of the transaction, as one message."""
     bounds = begin.bounds
-    access = "" if begin.write else " READ ONLY"
+    access, planned = ("", prepared.PLANNED) if begin.write else (" READ ONLY", "")
     return (
         f"BEGIN ISOLATION LEVEL READ COMMITTED{access};"
         "SET LOCAL synchronous_commit = on;"
         "SET LOCAL jit = off;"
         "SET LOCAL client_min_messages = warning;"
+        f"{planned}"
         f"SET LOCAL lock_timeout = {_milliseconds(bounds.busy_seconds)};"
         f"SET LOCAL statement_timeout = {_milliseconds(bounds.statement_seconds)};"
         f"SET LOCAL idle_in_transaction_session_timeout = {_milliseconds(bounds.idle_seconds)}"

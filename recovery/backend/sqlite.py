@@ -217,6 +217,9 @@ class SQLite:
     def is_retryable(self, error: Exception) -> bool:
         return False
 
+    def on_retry(self, connection: sa.Connection, error: Exception) -> None:
+        """A connection has nothing that would be in the way of the next try."""
+
 
 def module_of(url: sa.URL) -> ModuleType:
     """The SQLite library: Python's own, or the one that the extra `sqlite` brings where the URL asks for it.

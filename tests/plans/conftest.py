@@ -59,7 +59,8 @@ def url(backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.
 @pytest.fixture
 def opened(url: str) -> Iterator[Opened]:
     """That database, with a queue."""
-    yield from _opened(Place(url, ""))
+    with opened_at(Place(url, "")) as queue:
+        yield queue
 
 
 @pytest.fixture(scope="module", params=STATISTICS)
@@ -74,8 +75,7 @@ def large(url: str, request: pytest.FixtureRequest) -> Place:
     if asked in (ANOTHER, EMPTY):
         analyse(place)
     with _set_aside(place):
-        _fill(place, *_everything(MOVED_SECONDS if asked == LONG_AGO else 0.0))
-        _run(place, *_receipts(place))
+        fill_up(place, MOVED_SECONDS if asked == LONG_AGO else 0.0)
     if asked in (FULL, LONG_AGO):
         analyse(place)
     if asked == LONG_AGO:
@@ -87,10 +87,19 @@ def large(url: str, request: pytest.FixtureRequest) -> Place:
 @pytest.fixture
 def crowded(large: Place, request: pytest.FixtureRequest) -> Iterator[Opened]:
     """The large tables, with a queue."""
-    yield from _opened(large, request.node.callspec.params["large"])
+    with opened_at(large, request.node.callspec.params["large"]) as queue:
+        yield queue
 
 
-def _opened(place: Place, statistics: str = "") -> Iterator[Opened]:
+def fill_up(place: Place, moved: float = 0.0) -> None:
+    """Many rows of every kind, about which the database is told nothing; their times so many seconds in the past."""
+    _fill(place, *_everything(moved))
+    _run(place, *_receipts(place))
+
+
+@contextmanager
+def opened_at(place: Place, statistics: str = "") -> Iterator[Opened]:
+    """A queue there, whose leases end in no test."""
     engine = open_engine(place.url)
     yield Opened(place, Queue(engine, **place.settings(delivery_lease_seconds=LONG_SECONDS)), statistics)
     engine.dispose()
@@ -126,12 +135,14 @@ def _receipts(place: Place) -> tuple[str, ...]:
     """Half of the replies have arrived, and there is a receipt for each of them."""
     at = place.tables
     outbox, receipts, effects = at.outbox.name, at.receipts.name, at.effects.name
-    half = f"SELECT reply_id FROM {outbox} ORDER BY arrival LIMIT {RECEIPTS}"
-    stored = f"SELECT reply_id, 'none', payload, created_at FROM {outbox} WHERE state = 'sent'"
+    half = f"SELECT reply_id FROM {outbox} WHERE state = 'pending' ORDER BY arrival LIMIT {RECEIPTS}"
+    effect = f"SELECT reply_id, received_at FROM {receipts} WHERE reply_id NOT IN (SELECT reply_id FROM {effects})"
+    is_new = f"state = 'sent' AND reply_id NOT IN (SELECT reply_id FROM {receipts})"
+    stored = f"SELECT reply_id, 'none', payload, created_at FROM {outbox} WHERE {is_new}"
     return (
         f"UPDATE {outbox} SET state = 'sent', settled_at = created_at WHERE reply_id IN ({half})",
         f"INSERT INTO {receipts} (reply_id, content_hash, payload, received_at) {stored}",
-        f"INSERT INTO {effects} (reply_id, applied_at) SELECT reply_id, received_at FROM {receipts}",
+        f"INSERT INTO {effects} (reply_id, applied_at) {effect}",
     )
 
 

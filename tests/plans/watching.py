@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
+from psycopg._queries import PostgresQuery
+from psycopg.adapt import Transformer
 
 from recovery.backend import statement
 from recovery.schema import Tables
@@ -41,13 +44,15 @@ class Access:
 class Seen:
     """One statement: its text, how it reads its tables, and how much it touched.
 
-    `touched` counts rows that were read where the database tells, else the steps of its machine.
+    `touched` counts rows that were read where the database tells, else the steps of its machine. `kept` tells whether
+    the statement had been prepared before, so that its plan was made then.
     """
 
     text: str
     accesses: list[Access] = field(default_factory=list)
     touched: int = 0
     blocks: int = 0
+    kept: bool = False
 
 
 class Watcher:
@@ -77,11 +82,16 @@ class Watcher:
 
     def _explain_by_running(self, driver: Any, seen: Seen, given: Any) -> None:
         """In a savepoint that is rolled back, so that what was run is run as if for the first time."""
+        threshold, driver.prepare_threshold = driver.prepare_threshold, None
         cursor = driver.cursor()
-        cursor.execute("SAVEPOINT explained")
-        cursor.execute(IN_TRANSACTION + seen.text, given)
-        plan = cursor.fetchone()[0][0]["Plan"]
-        cursor.execute("ROLLBACK TO SAVEPOINT explained; RELEASE SAVEPOINT explained")
+        with _planned(driver, seen.text, given) if threshold is not None else nullcontext((seen.text, given)) as asked:
+            cursor.execute("SAVEPOINT explained")
+            cursor.execute(IN_TRANSACTION + asked[0], asked[1])
+            plan = cursor.fetchone()[0][0]["Plan"]
+            seen.kept = asked[0].startswith("EXECUTE _pg3_")
+            # Past the driver, which takes any ROLLBACK for the end of all that it has prepared.
+            driver.pgconn.exec_(b"ROLLBACK TO SAVEPOINT explained; RELEASE SAVEPOINT explained")
+        driver.prepare_threshold = threshold
         seen.blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         seen.accesses = [access for node in _nodes(plan) if (access := self._access(node)) is not None]
         seen.touched = sum(access.rows for access in seen.accesses)
@@ -124,6 +134,26 @@ class Watcher:
         """The name that an index has where the tables have no prefix, and a primary key its own."""
         index = re.sub(r"^sqlite_autoindex_(\w+)_1$", r"pk_\1", index)
         return index.replace(self._prefix, "") if self._prefix else index
+
+
+@contextmanager
+def _planned(driver: Any, text: str, given: Any) -> Iterator[tuple[str, None]]:
+    """What explains a statement by the plan that its prepared form has, or would have if it were prepared now."""
+    query = PostgresQuery(Transformer(driver))
+    query.convert(text, given)
+    cursor = driver.cursor()
+    found = "SELECT name FROM pg_prepared_statements WHERE statement = %s"
+    name = next((name for (name,) in cursor.execute(found, [query.query.decode()])), None)
+    values = ", ".join(sql.Literal(given[name]).as_string(driver) for name in query._order or ())
+    values = f"({values})" if values else ""
+    if name is not None:
+        yield f"EXECUTE {name} {values}", None
+        return
+    named = "SELECT coalesce(format_type(nullif(%s, 0), NULL), 'unknown')"
+    kinds = ", ".join(cursor.execute(named, [oid]).fetchone()[0] for oid in query.types)
+    cursor.execute(f"PREPARE explained {f'({kinds})' if kinds else ''} AS {query.query.decode()}")
+    yield f"EXECUTE explained {values}", None
+    cursor.execute("DEALLOCATE explained")
 
 
 def _named(tables: Tables) -> dict[str, sa.Table]:
