@@ -75,10 +75,12 @@ ROOMS := recovery/repositories/*,recovery/transactions.py,recovery/async_transac
 coverage: setup ## run all tests and see which lines and branches they reach: all of the rooms, 95 % of the rest
 	@$(BIN)/python -c 'import coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet 'coverage>=7.10'
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(PROCESSES) --dist loadscope $(TESTS)
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --include='$(ROOMS)' --fail-under=100
-	$(BIN)/coverage report --omit='$(ROOMS)' --fail-under=95
+	@failed=0; \
+	$(BIN)/coverage run -m pytest -n $(PROCESSES) --dist loadscope $(TESTS) || failed=$$?; \
+	$(BIN)/coverage combine --quiet || exit 1; \
+	$(BIN)/coverage report --include='$(ROOMS)' --fail-under=100 || failed=1; \
+	$(BIN)/coverage report --omit='$(ROOMS)' --fail-under=95 || failed=1; \
+	exit $$failed
 
 mutmut: setup ## mutate repositories/ in thousands of places, for hours; docs/mutants.md names what survives, and why
 	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet 'mutmut>=3.8'

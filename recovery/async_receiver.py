@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from recovery.async_database import AsyncDatabase, Opening
 from recovery.repositories import ReceiptRepository
-from recovery.transactions import READ, REPEATABLE
+from recovery.transactions import EFFECT, READ
 from recovery.verbs import async_verb
 
 
@@ -20,6 +20,6 @@ class AsyncReceiver(AsyncDatabase):
         """Open by URL: `async with AsyncReceiver.open(url) as receiver`, or `await` it and close it yourself."""
         return Opening(lambda: cls._open(url, settings))
 
-    accept = async_verb(ReceiptRepository, ReceiptRepository.accept, REPEATABLE)
+    accept = async_verb(ReceiptRepository, ReceiptRepository.accept, EFFECT)
     seen = async_verb(ReceiptRepository, ReceiptRepository.seen, READ)
     effect_count = async_verb(ReceiptRepository, ReceiptRepository.effect_count, READ)

@@ -11,7 +11,7 @@ from recovery.closing import Closing
 from recovery.opening import check, prepared
 from recovery.repositories import ReceiptRepository
 from recovery.settings import Settings
-from recovery.transactions import READ, REPEATABLE, Kind, Transactions, Work
+from recovery.transactions import EFFECT, READ, Kind, Transactions, Work
 from recovery.verbs import verb
 
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class Receiver(Closing):
     def run(self, work: Work[R], kind: Kind) -> R:
         return self._transactions.run(work, kind)
 
-    accept = verb(ReceiptRepository, ReceiptRepository.accept, REPEATABLE)
+    accept = verb(ReceiptRepository, ReceiptRepository.accept, EFFECT)
     seen = verb(ReceiptRepository, ReceiptRepository.seen, READ)
     effect_count = verb(ReceiptRepository, ReceiptRepository.effect_count, READ)
 

@@ -33,15 +33,20 @@ PASSED_ON: Final = (Fenced, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a verb does to the database: whether it writes, and whether a blind repeat of it is harmless."""
+    """What a verb does to the database: whether it writes, and whether a blind repeat of it is harmless.
+
+    `foreign` says that a caller's code may run in its transaction.
+    """
 
     write: bool
     repeat: bool
+    foreign: bool = False
 
 
 READ: Final = Kind(write=False, repeat=False)
 WRITE: Final = Kind(write=True, repeat=False)
 REPEATABLE: Final = Kind(write=True, repeat=True)
+EFFECT: Final = Kind(write=True, repeat=True, foreign=True)
 
 
 class Runner(Protocol):
@@ -54,6 +59,10 @@ class Runner(Protocol):
 
 class _TryAgain(Exception):
     """A deadlock or a serialization failure: the database rolled back, and asks to try again."""
+
+
+class _Unprepared(_TryAgain):
+    """A prepared statement was gone. Every connection of the pool may have lost its own, so try without any."""
 
 
 class _NotBegun(Exception):
@@ -72,7 +81,11 @@ class Transactions:
         self.engine = engine
         self._backend = backend.of(engine)
         self._bounds = bounds
-        self._begins = {write: Begin(write, bounds) for write in (True, False)}
+        self._begins = {
+            (kind, prepared): Begin(kind.write, bounds, kind.write and not kind.foreign, prepared)
+            for kind in (READ, WRITE, REPEATABLE, EFFECT)
+            for prepared in (True, False)
+        }
         self._sleep = sleep
         self.closed = False
         leave_at_fork(self)
@@ -85,11 +98,13 @@ class Transactions:
         """
         self._check_open()
         doubt: CommitUnknown | None = None
+        prepared = True
         until = time.monotonic() + self._bounds.busy_seconds
         for attempt in range(1, TRIES_MAX + 1):
             try:
-                return self._once(work, kind)
+                return self._once(work, kind, prepared=prepared)
             except (_TryAgain, _NotBegun) as error:
+                prepared = prepared and not isinstance(error, _Unprepared)
                 if attempt == TRIES_MAX or time.monotonic() >= until:
                     raise (doubt or _given_up(error)) from error.__cause__
             except CommitUnknown as error:
@@ -121,11 +136,11 @@ class Transactions:
         if self.closed:
             raise Misconfigured("it is closed; open another one.")
 
-    def _once(self, work: Work[R], kind: Kind) -> R:
+    def _once(self, work: Work[R], kind: Kind, *, prepared: bool) -> R:
         connection = self._taken()
         phase: Phase = "work"
         try:
-            backend.begin_next(connection, self._begins[kind.write])
+            backend.begin_next(connection, self._begins[kind, prepared])
             answer = work(connection)
             _quietly_leave_line(connection)
             backend.end_next(self._backend, connection)
@@ -155,9 +170,12 @@ class Transactions:
         driver = backend.original(error)
         if isinstance(driver, Exception) and self._backend.is_retryable(driver):
             backend.without_values(error)
-            self._backend.on_retry(connection, driver)
             _roll_back(connection, phase)
             return _TryAgain()
+        if isinstance(driver, Exception) and self._backend.has_lost_prepared(connection, driver):
+            backend.without_values(error)
+            _roll_back(connection, phase)
+            return _Unprepared()
         # A reading that was not answered leaves nothing in doubt.
         failure = backend.translate(self._backend, error, phase if kind.write else "work")
         if isinstance(failure, Unavailable | CommitUnknown):

@@ -48,10 +48,16 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """How the library's next transaction on a connection begins."""
+    """How the library's next transaction on a connection begins.
+
+    `planned` says that nothing but the library's own statements runs in it, so that its settings may choose their
+    plans; `prepared` that these may be kept, where that can be had.
+    """
 
     write: bool
     bounds: Bounds
+    planned: bool = False
+    prepared: bool = True
 
 
 # The notes lie on SQLAlchemy's Connection itself, which lives as long as somebody has borrowed a line from the pool.
@@ -65,6 +71,11 @@ def begin_next(connection: sa.Connection, begin: Begin) -> None:
 def began(connection: sa.Connection) -> None:
     """Note that BEGIN was answered: from here on a lost connection may have lost work, and only we may commit."""
     vars(connection)[_BEGAN] = "work"
+
+
+def is_ours(connection: sa.Connection) -> bool:
+    """Whether the transaction of this connection is the library's own, and was begun."""
+    return _BEGAN in vars(connection)
 
 
 def end_next(backend: Backend, connection: sa.Connection) -> None:
@@ -216,8 +227,8 @@ class Backend(Protocol):
         """Whether the whole transaction may be tried again: a deadlock or a serialization failure."""
         ...
 
-    def on_retry(self, connection: sa.Connection, error: Exception) -> None:
-        """Look at such an error before the transaction is tried again."""
+    def has_lost_prepared(self, connection: sa.Connection, error: Exception) -> bool:
+        """Whether a statement was refused because its prepared form is gone; the connection then prepares no more."""
         ...
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine.interfaces import ExceptionContext
 
 from recovery.backend import prepared
-from recovery.backend.base import Begin, Phase, Pool, began, is_autocommit, refuse_autocommit, taken_begin
+from recovery.backend.base import Begin, Phase, Pool, began, is_autocommit, is_ours, refuse_autocommit, taken_begin
 from recovery.errors import (
     Busy,
     CommitUnknown,
@@ -110,7 +110,8 @@ class PostgreSQL:
 
     def check_transaction(self, connection: sa.Connection) -> None:
         driver: Any = connection.connection.dbapi_connection
-        if driver.autocommit:  # Possible on an engine that is not prepared: SAVEPOINT would have no transaction.
+        # Possible on an engine that is not prepared: SAVEPOINT would have no transaction. In ours BEGIN was sent.
+        if driver.autocommit and not is_ours(connection):
             raise Misconfigured("the connection has the driver's autocommit set; leave it at the default.")
         level = connection.exec_driver_sql("SHOW transaction_isolation").scalar()
         if level != "read committed":
@@ -137,16 +138,11 @@ class PostgreSQL:
             driver.autocommit = True  # Sends nothing: from here on BEGIN is ours to send.
         driver.cursor().execute(begin_text(begin))
         began(connection)
-        if begin.write:
-            prepared.use(connection)
+        prepared.use(connection, wanted=begin.planned and begin.prepared)
 
     def on_checkin(self, driver: Any, record: Any) -> None:
-        # A raw connection from the caller's pool must be as the driver makes it. Asyncio pools hand out none, and what
-        # stands there before the driver's own connection can only be asked from inside a greenlet.
-        if driver is None or driver is not record.driver_connection or driver.closed:
-            return
-        driver.prepare_threshold = None
-        if driver.autocommit:
+        # A raw connection from the caller's pool must be as the driver makes it.
+        if driver is not None and driver.autocommit and not driver.closed:
             driver.autocommit = False
 
     def on_close(self, driver: Any, record: Any) -> None:
@@ -196,11 +192,13 @@ class PostgreSQL:
         return StatementFailed()
 
     def is_retryable(self, error: Exception) -> bool:
-        return getattr(error, "sqlstate", None) in _RETRYABLE or prepared.is_out_of_step(error)
+        return getattr(error, "sqlstate", None) in _RETRYABLE
 
-    def on_retry(self, connection: sa.Connection, error: Exception) -> None:
-        if prepared.is_out_of_step(error):
-            prepared.give_up(connection)
+    def has_lost_prepared(self, connection: sa.Connection, error: Exception) -> bool:
+        if not (prepared.is_used(connection) and prepared.is_out_of_step(error)):
+            return False
+        prepared.give_up(connection)
+        return True
 
 
 def _unanswered(error: Exception, phase: Phase) -> RecoveryError:
@@ -215,7 +213,8 @@ def _unanswered(error: Exception, phase: Phase) -> RecoveryError:
 def begin_text(begin: Begin) -> str:
     """BEGIN and every setting of the transaction, as one message."""
     bounds = begin.bounds
-    access, planned = ("", prepared.PLANNED) if begin.write else (" READ ONLY", "")
+    access = "" if begin.write else " READ ONLY"
+    planned = prepared.PLANNED if begin.planned else ""
     return (
         f"BEGIN ISOLATION LEVEL READ COMMITTED{access};"
         "SET LOCAL synchronous_commit = on;"

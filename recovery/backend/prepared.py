@@ -2,8 +2,9 @@
 
 They live in a server's session. A pooler between (PgBouncer in transaction mode) gives each transaction another one, so
 they are used only on a connection that is seen to be direct: the server tells who it is when a connection begins, a
-pooler in between tells something of its own, and `pg_backend_pid()` is the truth. They are used in the library's own
-writing transactions only, whose settings decide how a plan that stays is made; in a caller's nothing is kept.
+pooler in between tells something of its own, and `pg_backend_pid()` is the truth. Only the library's own statements are
+prepared, in its own writing transactions, whose settings decide how a plan that stays is made; a transaction in which a
+caller's code runs (an effect) has none of these settings, and prepares nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 _DIRECT: Final = "recovery.direct"
-_LOST: Final = frozenset({"26000", "42P05"})
-"""The session does not have a statement that it should have, or has one that it should not."""
-_CHANGED: Final = "RevalidateCachedQuery"
-"""The server's function that refuses a statement of which the columns have another type since it was prepared."""
+_USED: Final = "recovery.prepares"
+_OUT_OF_STEP: Final = frozenset({"FetchPreparedStatement", "StorePreparedStatement", "RevalidateCachedQuery"})
+"""The server's functions that refuse a statement which the session does not have, or has already, or of which the
+columns have another type since it was prepared."""
 
 PLANNED: Final = (
     # One plan that stays, and by the indexes that every statement has: however small the tables were when it was made.
@@ -29,26 +30,27 @@ PLANNED: Final = (
 """For BEGIN's message."""
 
 
-def leave_off(connection: sa.Connection) -> None:
-    """Prepare nothing from here on, as for BEGIN, and for what is the caller's."""
-    _driver(connection).prepare_threshold = None
-
-
-def use(connection: sa.Connection) -> None:
-    """Prepare every statement from here on, where the connection is direct. Asks the server once a connection."""
+def use(connection: sa.Connection, *, wanted: bool) -> None:
+    """Prepare the transaction's statements, if `wanted` and the connection is direct. Asks the server once for each."""
     notes = connection.info
-    direct = notes.get(_DIRECT)
-    if direct is None:
-        direct = notes[_DIRECT] = _is_direct(connection)
-    if direct:
-        _driver(connection).prepare_threshold = 0
+    if wanted and _DIRECT not in notes:
+        notes[_DIRECT] = _is_direct(connection)
+    vars(connection)[_USED] = wanted and notes[_DIRECT]
+
+
+def is_used(connection: sa.Connection) -> bool:
+    """Whether statements of ours are prepared in the transaction of this connection."""
+    return bool(vars(connection).get(_USED, False))
+
+
+def leave_off(connection: sa.Connection) -> None:
+    """The next transaction is the caller's: nothing is prepared there."""
+    vars(connection).pop(_USED, None)
 
 
 def is_out_of_step(error: Exception) -> bool:
     """Whether the server's session and the driver do not mean the same by a prepared statement; nothing was done."""
-    if getattr(error, "sqlstate", None) in _LOST:
-        return True
-    return getattr(getattr(error, "diag", None), "source_function", None) == _CHANGED
+    return getattr(getattr(error, "diag", None), "source_function", None) in _OUT_OF_STEP
 
 
 def give_up(connection: sa.Connection) -> None:
@@ -63,8 +65,5 @@ def _is_direct(connection: sa.Connection) -> bool:
         (pid,) = cursor.fetchone()
     finally:
         cursor.close()
-    return bool(pid == _driver(connection).info.backend_pid)
-
-
-def _driver(connection: sa.Connection) -> Any:
-    return connection.connection.driver_connection
+    driver: Any = connection.connection.driver_connection
+    return bool(pid == driver.info.backend_pid)

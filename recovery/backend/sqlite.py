@@ -66,11 +66,11 @@ class SQLite:
     def checked_url(self, url: sa.URL) -> sa.URL:
         if url.drivername not in ("sqlite", "sqlite+pysqlite", "sqlite+pysqlite3"):
             raise Misconfigured("recovery opens SQLite by the standard driver: write sqlite:///file.db.")
-        if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
+        if _is_in_memory(url):
             raise Misconfigured("a database in memory dies with its process; name a file: sqlite:///file.db.")
         if url.username or url.password or url.host or url.port:
             raise Misconfigured("a file has no host and no user: write sqlite:///file.db, with three slashes.")
-        if url.database.startswith("file:"):
+        if str(url.database).startswith("file:"):
             raise Misconfigured("write the path of the file itself: sqlite:///file.db, and ?mode=ro to only read it.")
         known = {"mode": ("rw", "ro"), "turns": ("on", "off")}
         if any(value not in known.get(name, ()) for name, value in url.query.items()):
@@ -105,8 +105,7 @@ class SQLite:
     def check_engine(self, engine: sa.Engine) -> None:
         if engine.dialect.driver not in ("pysqlite", "aiosqlite"):
             raise Misconfigured("recovery works with SQLite through the standard driver: sqlite:///file.db.")
-        database = engine.url.database
-        if not database or ":memory:" in database or "mode=memory" in str(engine.url.query):
+        if _is_in_memory(engine.url):
             raise Misconfigured("a database in memory dies with its process; name a file: sqlite:///file.db.")
         refuse_autocommit("engine", engine.get_execution_options(), engine.dialect)
 
@@ -217,8 +216,15 @@ class SQLite:
     def is_retryable(self, error: Exception) -> bool:
         return False
 
-    def on_retry(self, connection: sa.Connection, error: Exception) -> None:
-        """A connection has nothing that would be in the way of the next try."""
+    def has_lost_prepared(self, connection: sa.Connection, error: Exception) -> bool:
+        return False  # The driver prepares, in the connection itself, and anew where it has to.
+
+
+def _is_in_memory(url: sa.URL) -> bool:
+    # The options of a file: URI may stand in its own text as well.
+    named = (":memory:", "mode=memory", "vfs=memdb")
+    options = ("memory" in url.query.get("mode", ""), "memdb" in url.query.get("vfs", ""))
+    return not url.database or any(name in url.database for name in named) or any(options)
 
 
 def module_of(url: sa.URL) -> ModuleType:

@@ -16,6 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql import Executable
 
+from recovery.backend import prepared
+
 Build: TypeAlias = Callable[..., Executable]
 """A function of hashable arguments that returns a Core statement. Its bind names begin with `p_`."""
 Named: TypeAlias = tuple[Build, tuple[Any, ...]]
@@ -186,6 +188,8 @@ def run(connection: sa.Connection, text: str, given: Any) -> Any:
     The cursor is the transaction's: fetch what it has before the next statement.
     """
     line = _line(connection)
+    if line.prepares is not None:
+        return _prepared(connection, line, text, given)
     if line.is_watched:
         return _watched(connection, line.cursor, text, given, many=False)
     line.cursor.execute(text, given)
@@ -201,18 +205,34 @@ def run_many(connection: sa.Connection, text: str, given: Sequence[Any]) -> Any:
     return line.cursor
 
 
+def _prepared(connection: sa.Connection, line: _Line, text: str, given: Any) -> Any:
+    """The same, prepared: the driver keeps what it is given, for as long as it is told to."""
+    line.prepares.prepare_threshold = 0
+    try:
+        if line.is_watched:
+            return _watched(connection, line.cursor, text, given, many=False)
+        line.cursor.execute(text, given)
+        return line.cursor
+    finally:
+        line.prepares.prepare_threshold = None
+
+
 _LINE = "recovery.line"
 
 
 class _Line:
-    """What all statements of one transaction share: the driver's cursor, and whether somebody listens."""
+    """What all statements of one transaction share: the driver's cursor, and whether somebody listens.
 
-    __slots__ = ("cursor", "is_watched", "transaction")
+    `prepares` is the driver's own connection where statements are prepared, else None.
+    """
+
+    __slots__ = ("cursor", "is_watched", "prepares", "transaction")
 
     def __init__(self, connection: sa.Connection) -> None:
         driver: Any = connection.connection.dbapi_connection
         self.transaction = connection.get_transaction()
         self.cursor: Any = driver.cursor()
+        self.prepares: Any = connection.connection.driver_connection if prepared.is_used(connection) else None
         events = connection.dispatch
         self.is_watched = bool(events.before_cursor_execute or events.after_cursor_execute)
 

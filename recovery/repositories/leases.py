@@ -121,7 +121,7 @@ def _broken(row: Row, leased: Leased, owner: str, fence: int, now: float) -> str
         return f"it is {row.state}"
     if type(fence) is not int or row.fence != fence:  # True equals 1, and was never handed out.
         return "it was claimed again since"
-    if row.owner != owner:
+    if type(owner) is not str or row.owner != owner:  # A subclass may be equal to anything.
         return "somebody else holds it"
     if row.lease_until <= now:
         return "its lease is over"

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from recovery.errors import CommitUnknown
 from recovery.messages import AuthContext, Claim, Delivery, Envelope
 from recovery.testing.history import History
-from recovery.testing.promises import canonical, reply_id, sha256, task_id
+from recovery.testing.promises import canonical, reply_id, sha256
 
 R = TypeVar("R")
 REPLY: Final = reply_id("")
@@ -169,11 +169,6 @@ def fingerprint(envelope: Envelope) -> str:
     later = {name: getattr(envelope, name) for name in LATER_FIELDS}
     fields |= {name: value for name, value in later.items() if value != LATER_FIELDS[name]}
     return f"v1:{sha256(canonical(fields))}"
-
-
-def identity_of(envelope: Envelope, auth: AuthContext) -> str:
-    """The task of a message, by section 1 of the contract."""
-    return task_id(auth.principal, envelope.message_id)
 
 
 def _held(claim: Claim) -> dict[str, Any]:

@@ -204,3 +204,22 @@ def test_fences_that_no_double_holds(queue, stored, call):
     assert (task_id, BEYOND, "it was claimed again since") == fenced(call, queue, beside)
     call(queue, claim)
     assert "running" != queue.task(task_id).state
+
+
+class Alike(str):
+    """Equal to the text that it was made from."""
+
+    __slots__ = ()
+
+
+def test_an_owner_that_is_only_alike_is_fenced(queue):
+    """Types are exact: such a claim was never handed out, and hinders no other in its batch."""
+    for name in ("a", "b"):
+        queue.receive(envelope(name), AUTH)
+    first, second = queue.claim_batch("w", 2)
+    alike = dataclasses.replace(first, owner=Alike(first.owner))
+    with pytest.raises(Fenced):
+        queue.renew(alike)
+    refused, done = queue.finish_batch([(alike, 1), (second, 1)])
+    assert (type(refused.error), done.error) == (Fenced, None)
+    queue.finish(first, 1)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import psycopg
 import pytest
 
-from recovery import AsyncQueue, Queue, StatementFailed
+from recovery import AsyncQueue, Queue, Receiver, StatementFailed, open_async_engine
 from recovery.backend import prepared
 from tests.plugins.queues import AUTH, SOURCES, envelope
 
 ROUNDS = 3
+POOL = 5
 FORGET = "DEALLOCATE ALL"
 OCCUPY = "PREPARE _pg3_{number} AS SELECT 1"
 
@@ -105,6 +107,45 @@ def test_in_a_callers_transaction_nothing_is_prepared(queue):
         assert "on" == connection.exec_driver_sql("SHOW enable_seqscan").scalar()
 
 
+@pytest.fixture
+def receiver(queue):
+    """A receiver in the same database."""
+    return Receiver(queue.engine)
+
+
+def test_an_effect_is_the_callers_own(queue, receiver):
+    """It runs with the planner as it is, may send several statements at once, and leaves nothing prepared."""
+    names = ("plan_cache_mode", "enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
+    seen: list[Any] = []
+
+    def effect(connection, identity, payload):
+        connection.exec_driver_sql("CREATE TABLE mine (n integer); INSERT INTO mine VALUES (1)")
+        seen.extend(connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names)
+        seen.append(connection.exec_driver_sql("SELECT count(*) FROM mine").scalar())
+        seen.append(connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar())
+
+    assert not receiver.accept("reply:1", "{}", effect).duplicate
+    assert ["auto", "on", "on", "on", "on", 1, 0] == seen
+
+
+def test_an_effect_may_call_verbs(queue, receiver):
+    """On the connection that it is given: both are stored, or neither."""
+
+    def effect(connection, identity, payload):
+        queue.on(connection).receive(envelope("from an effect"), AUTH)
+
+    receiver.accept("reply:1", "{}", effect)
+    assert queue.receive(envelope("from an effect"), AUTH).duplicate
+
+    def refused(connection, identity, payload):
+        queue.on(connection).receive(envelope("taken back"), AUTH)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        receiver.accept("reply:2", "{}", refused)
+    assert not queue.receive(envelope("taken back"), AUTH).duplicate
+
+
 def test_a_callers_connection_of_the_same_pool_prepares_nothing(queue):
     """Neither as SQLAlchemy's nor as the driver's own, after a verb has used it."""
     queue.receive(envelope("m"), AUTH)
@@ -114,6 +155,25 @@ def test_a_callers_connection_of_the_same_pool_prepares_nothing(queue):
     pooled = queue.engine.raw_connection()
     assert pooled.driver_connection.prepare_threshold is None
     pooled.close()
+
+
+def test_a_callers_asynchronous_connection_does_not_commit_by_itself(postgres_database, clock):
+    """Also the driver's own, from the pool that a verb has used."""
+
+    async def main():
+        engine = open_async_engine(postgres_database)
+        async with AsyncQueue(engine, allowed_sources=SOURCES, clock=clock) as queue:
+            await queue.receive(envelope("m"), AUTH)
+        async with engine.connect() as connection:
+            raw: Any = (await connection.get_raw_connection()).driver_connection
+            settings = raw.autocommit, raw.prepare_threshold
+            await raw.execute("CREATE TABLE mine (n integer)")
+            await raw.rollback()
+            left = (await connection.exec_driver_sql("SELECT to_regclass('mine')")).scalar()
+        await engine.dispose()
+        return (*settings, left)
+
+    assert (False, None, None) == asyncio.run(main())
 
 
 @pytest.mark.parametrize("lost", ["forgotten", "occupied"])
@@ -139,6 +199,36 @@ def test_what_the_server_lost_is_no_error_from_the_pool(queue):
         behind(session, FORGET)
     assert queue.receive(envelope("m"), AUTH).duplicate is True
     assert queue.receive(envelope("another"), AUTH).duplicate is False
+
+
+def test_all_connections_of_a_pool_may_have_lost_theirs(queue, postgres_database):
+    """The first try that meets it is the last one with prepared statements, on whatever connection the next one is."""
+    sessions = [queue.session() for _ in range(POOL)]
+    for session in sessions:
+        session.receive(envelope("m"), AUTH)
+    for session in sessions:
+        session.close()
+    with psycopg.connect(postgres_database, autocommit=True) as other:
+        other.execute("ALTER TABLE inbox ALTER COLUMN task_id TYPE varchar")
+    for number in range(2 * POOL):
+        assert not queue.receive(envelope(f"after-{number}"), AUTH).duplicate
+
+
+@pytest.mark.parametrize("state", ["26000", "42P05", "0A000"])
+def test_what_only_looks_like_it_is_refused_once(queue, postgres_database, state):
+    """A trigger may raise what it will: that is the database's refusal, and is not tried again."""
+    with psycopg.connect(postgres_database, autocommit=True) as other:
+        other.execute("CREATE SEQUENCE tries")
+        other.execute(
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('tries');"
+            f" RAISE 'no' USING ERRCODE = '{state}'; END $$"
+        )
+        other.execute("CREATE TRIGGER no BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION no()")
+        with pytest.raises(StatementFailed):
+            queue.receive(envelope("m"), AUTH)
+        with queue.engine.connect() as connection, connection.begin(), pytest.raises(StatementFailed):
+            queue.on(connection).receive(envelope("m"), AUTH)
+        assert (2,) == other.execute("SELECT last_value FROM tries").fetchone()
 
 
 def test_a_column_of_another_type_is_no_error(session, postgres_database):

@@ -12,8 +12,8 @@ from tests.plans.conftest import fill_up, opened_at
 from tests.plans.gates import composes, faults, sent
 from tests.plans.verbs import VERBS
 
-READING = {"has_work", "has_reply"}
-"""What only reads is planned each time for what is asked."""
+READING = {"has_work", "has_reply", "accept", "accept_duplicate"}
+"""What only reads is planned each time for what is asked, and so is what a caller's effect may run beside."""
 
 
 @pytest.fixture

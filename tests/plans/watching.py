@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg._queries import PostgresQuery
 from psycopg.adapt import Transformer
 
-from recovery.backend import statement
+from recovery.backend import prepared, statement
 from recovery.schema import Tables
 
 EXEMPT = "fence_floor"
@@ -74,24 +74,24 @@ class Watcher:
             statement.begun(connection)
             self.seen.append(Seen(text))
             driver: Any = connection.connection.dbapi_connection
-            explain = self._explain_and_count if counts_steps(driver) else self._explain_by_running
-            explain(driver, self.seen[-1], first)
+            if counts_steps(driver):
+                self._explain_and_count(driver, self.seen[-1], first)
+            else:
+                self._explain_by_running(driver, self.seen[-1], first, kept=prepared.is_used(connection))
             return inner(connection, text, given)
 
         return watched
 
-    def _explain_by_running(self, driver: Any, seen: Seen, given: Any) -> None:
+    def _explain_by_running(self, driver: Any, seen: Seen, given: Any, *, kept: bool) -> None:
         """In a savepoint that is rolled back, so that what was run is run as if for the first time."""
-        threshold, driver.prepare_threshold = driver.prepare_threshold, None
         cursor = driver.cursor()
-        with _planned(driver, seen.text, given) if threshold is not None else nullcontext((seen.text, given)) as asked:
+        with _planned(driver, seen.text, given) if kept else nullcontext((seen.text, given)) as asked:
             cursor.execute("SAVEPOINT explained")
             cursor.execute(IN_TRANSACTION + asked[0], asked[1])
             plan = cursor.fetchone()[0][0]["Plan"]
             seen.kept = asked[0].startswith("EXECUTE _pg3_")
             # Past the driver, which takes any ROLLBACK for the end of all that it has prepared.
             driver.pgconn.exec_(b"ROLLBACK TO SAVEPOINT explained; RELEASE SAVEPOINT explained")
-        driver.prepare_threshold = threshold
         seen.blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         seen.accesses = [access for node in _nodes(plan) if (access := self._access(node)) is not None]
         seen.touched = sum(access.rows for access in seen.accesses)
