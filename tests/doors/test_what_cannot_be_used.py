@@ -69,7 +69,7 @@ def test_another_driver_is_refused(backend, driver, right):
 def test_an_engine_on_memory_is_refused(url):
     """Whatever it is called: what it keeps dies with the process."""
     with pytest.raises(Misconfigured, match="in memory"):
-        prepare_engine(sa.create_engine(url))
+        prepare_engine(sa.create_engine(url, poolclass=sa.pool.QueuePool))
 
 
 def test_an_engine_is_prepared_once(tmp_path):

@@ -163,7 +163,9 @@ def test_a_signal_while_it_works_hands_it_back(queue, stop):
 
 def test_a_signal_cuts_a_wait_short(stop):
     """And where one came before, there is no wait at all."""
-    timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGTERM])
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGTERM])
     timer.start()
     stop.sleep(LONG_SECONDS * 60)
     timer.join()
