@@ -127,14 +127,12 @@ class OutboxRepository(Repository):
         target: str,
         why: str,
         values: dict[str, Any],
-        available_at: float | None = None,
     ) -> str:
         """Move locked rows, and note it."""
         if not rows:
             return target
         settled = {"settled_at": now, "owner": None, "lease_until": None}
-        free = leases.freed(now if available_at is None else available_at)
-        columns = free if target == states.PENDING else settled
+        columns = leases.freed(now) if target == states.PENDING else settled
         leases.write(self.connection, self.leased, rows, target, columns | values)
         self.journal.record([transition(REPLY, row, now, target, why) for row in rows])
         return target

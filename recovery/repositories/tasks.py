@@ -250,15 +250,15 @@ class TaskRepository(Repository):
         state: str,
         why: str,
         *,
-        result: str | None = None,
-        reason: str | None = None,
+        reason: str,
         values: dict[str, Any] | None = None,
     ) -> str:
+        """End rows in any state but done, which has a result and a way of its own."""
         if not rows:
             return state
-        ended = {"owner": None, "lease_until": None, "ended_at": now, "result": result, "reason": reason}
+        ended = {"owner": None, "lease_until": None, "ended_at": now, "reason": reason}
         leases.write(self.connection, self.leased, rows, state, ended | (values or {}))
-        said = canonical_json(reason) if result is None else result
+        said = canonical_json(reason)
         replies = self.outbox.put([(row.task_id, state, said) for row in rows], now)
         self.journal.record([transition(TASK, row, now, state, why) for row in rows] + replies)
         return state
