@@ -69,7 +69,7 @@ def large(url: str, request: pytest.FixtureRequest) -> Place:
     asked: str = request.param
     place = Place(url, f"s{STATISTICS.index(asked)}_")
     migrate(url, table_prefix=place.prefix)
-    _statistics_by_hand(place)
+    statistics_by_hand(place)
     if asked == ANOTHER:
         _fill(place, Fill("done", 1, "first", overrides={"queue": "'another'", "priority": "5"}))
     if asked in (ANOTHER, EMPTY):
@@ -152,7 +152,7 @@ def _fill(place: Place, *fills: Fill) -> None:
         fill(place, *fills)
 
 
-def _statistics_by_hand(place: Place) -> None:
+def statistics_by_hand(place: Place) -> None:
     """Where a server would analyse tables by itself, keep it from that."""
     if not _in_process(place):
         _run(place, *(f"ALTER TABLE {name} SET (autovacuum_enabled = off)" for name in place.tables.metadata.tables))

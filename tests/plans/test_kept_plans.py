@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from benchmarks.targets import Place
 from recovery import migrate
 from recovery.backend import prepared
-from tests.plans.conftest import fill_up, opened_at
+from tests.plans.conftest import fill_up, opened_at, statistics_by_hand
 from tests.plans.gates import composes, faults, sent
 from tests.plans.verbs import VERBS
 
@@ -28,6 +28,7 @@ def outgrown(url, prefix):
     """What is wrong with each verb's statements, planned before the tables were filled; and those planned anew."""
     place = Place(url, prefix)
     migrate(url, table_prefix=prefix)
+    statistics_by_hand(place)
     with opened_at(place) as opened, opened.session() as on:
         for _ in range(2):  # The second time round nothing is new to the connection.
             for verb in VERBS.values():
