@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from .bench import Point
+from .measuring import median
 
 BACKENDS: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 COLOURS: Final = ("#2f6fb0", "#d9762b", "#3d8f5f", "#8a5fb5", "#b0413e", "#6b6b6b", "#c9a227")
@@ -61,10 +62,13 @@ def _values(points: Iterable[Point], name: str) -> list[Any]:
 
 
 def _throughput(axes: Any, points: list[Point]) -> None:
+    """Every round as a dot, and a line through the medians."""
     for colour, batch in zip(COLOURS, _values(points, "batch"), strict=False):
-        some = sorted((p for p in points if p["batch"] == batch), key=lambda point: point["workers"])
-        rates = [point["tasks_per_second"] for point in some]
-        axes.plot([p["workers"] for p in some], rates, "o-", color=colour, label=_batch(batch))
+        some = [point for point in points if point["batch"] == batch]
+        axes.plot([p["workers"] for p in some], [p["tasks_per_second"] for p in some], "o", color=colour, markersize=4)
+        workers = _values(some, "workers")
+        rates = [median([p["tasks_per_second"] for p in some if p["workers"] == one]) for one in workers]
+        axes.plot(workers, rates, "-", color=colour, label=_batch(batch))
     _workers_axis(axes, points)
     axes.set_ylabel("tasks claimed and finished per second")
     axes.set_yscale("log")
@@ -103,11 +107,13 @@ def _workers_axis(axes: Any, points: Sequence[Point]) -> None:
 def _latency(axes: Any, points: list[Point]) -> None:
     """How many of all claims took at most so long; both axes show the tail."""
     for colour, workers in zip(COLOURS, _values(points, "workers"), strict=False):
-        for point in (one for one in points if one["workers"] == workers):
+        for again, point in enumerate(one for one in points if one["workers"] == workers):
             edges, counts = zip(*point["claim_histogram_ms"], strict=True)
             slower = [1 - done / sum(counts) for done in accumulate(counts)]
             least = 1 / (2 * sum(counts))
-            axes.step(edges, [max(one, least) for one in slower], where="post", color=colour, label=f"{workers}")
+            shown = [max(one, least) for one in slower]
+            # Every round is drawn, and named once: a name with an underscore stays out of the legend.
+            axes.step(edges, shown, where="post", color=colour, label=f"{'_' * bool(again)}{workers}")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylim(top=1.2)
