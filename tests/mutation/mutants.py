@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "a comparison that forgets the owner",
         "recovery/repositories/leases.py",
-        "    if row.owner != owner:\n",
-        "    if not row.owner:\n",
+        "if type(owner) is not str or row.owner != owner:",
+        "if type(owner) is not str:",
         CLAIMS,
     ),
     Mutant(
