@@ -81,11 +81,6 @@ class Transactions:
         self.engine = engine
         self._backend = backend.of(engine)
         self._bounds = bounds
-        self._begins = {
-            (kind, prepared): Begin(kind.write, bounds, kind.write and not kind.foreign, prepared)
-            for kind in (READ, WRITE, REPEATABLE, EFFECT)
-            for prepared in (True, False)
-        }
         self._sleep = sleep
         self.closed = False
         leave_at_fork(self)
@@ -140,7 +135,8 @@ class Transactions:
         connection = self._taken()
         phase: Phase = "work"
         try:
-            backend.begin_next(connection, self._begins[kind, prepared])
+            planned = kind.write and not kind.foreign
+            backend.begin_next(connection, Begin(kind.write, self._bounds, planned, planned and prepared))
             answer = work(connection)
             _quietly_leave_line(connection)
             backend.end_next(self._backend, connection)
@@ -167,15 +163,10 @@ class Transactions:
         if not backend.is_database_error(error):
             _roll_back(connection, phase)
             return error
-        driver = backend.original(error)
-        if isinstance(driver, Exception) and self._backend.is_retryable(driver):
+        if (again := self._again(connection, error)) is not None:
             backend.without_values(error)
             _roll_back(connection, phase)
-            return _TryAgain()
-        if isinstance(driver, Exception) and self._backend.has_lost_prepared(connection, driver):
-            backend.without_values(error)
-            _roll_back(connection, phase)
-            return _Unprepared()
+            return again
         # A reading that was not answered leaves nothing in doubt.
         failure = backend.translate(self._backend, error, phase if kind.write else "work")
         if isinstance(failure, Unavailable | CommitUnknown):
@@ -188,6 +179,15 @@ class Transactions:
             return _NotBegun(failure)
         _roll_back(connection, phase)
         return failure
+
+    def _again(self, connection: sa.Connection, error: Exception) -> _TryAgain | None:
+        """How to try again what the database rolled back; None where that would not help."""
+        driver = backend.original(error)
+        if not isinstance(driver, Exception):
+            return None
+        if self._backend.is_retryable(driver):
+            return _TryAgain()
+        return _Unprepared() if self._backend.has_lost_prepared(connection, driver) else None
 
     def _taken(self) -> sa.Connection:
         try:

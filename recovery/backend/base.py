@@ -51,13 +51,13 @@ class Begin:
     """How the library's next transaction on a connection begins.
 
     `planned` says that nothing but the library's own statements runs in it, so that its settings may choose their
-    plans; `prepared` that these may be kept, where that can be had.
+    plans; `prepared` that these are kept, where that can be had.
     """
 
     write: bool
     bounds: Bounds
     planned: bool = False
-    prepared: bool = True
+    prepared: bool = False
 
 
 # The notes lie on SQLAlchemy's Connection itself, which lives as long as somebody has borrowed a line from the pool.

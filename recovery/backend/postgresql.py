@@ -127,8 +127,8 @@ class PostgreSQL:
     def on_begin(self, connection: sa.Connection) -> None:
         begin = taken_begin(connection)
         driver: Any = connection.connection.dbapi_connection
-        prepared.leave_off(connection)
         if begin is None:
+            prepared.leave_off(connection)
             # The caller's own: the driver begins by itself, at the level that the caller chose.
             if driver.autocommit and not is_autocommit(connection.get_execution_options().get("isolation_level")):
                 driver.autocommit = False
@@ -138,7 +138,7 @@ class PostgreSQL:
             driver.autocommit = True  # Sends nothing: from here on BEGIN is ours to send.
         driver.cursor().execute(begin_text(begin))
         began(connection)
-        prepared.use(connection, wanted=begin.planned and begin.prepared)
+        prepared.use(connection, wanted=begin.prepared)
 
     def on_checkin(self, driver: Any, record: Any) -> None:
         # A raw connection from the caller's pool must be as the driver makes it.

@@ -188,8 +188,16 @@ def run(connection: sa.Connection, text: str, given: Any) -> Any:
     The cursor is the transaction's: fetch what it has before the next statement.
     """
     line = _line(connection)
-    if line.prepares is not None:
-        return _prepared(connection, line, text, given)
+    if line.prepares is None:
+        return _sent(connection, line, text, given)
+    line.prepares.prepare_threshold = 0  # The driver keeps what it is given, for as long as it is told to.
+    try:
+        return _sent(connection, line, text, given)
+    finally:
+        line.prepares.prepare_threshold = None
+
+
+def _sent(connection: sa.Connection, line: _Line, text: str, given: Any) -> Any:
     if line.is_watched:
         return _watched(connection, line.cursor, text, given, many=False)
     line.cursor.execute(text, given)
@@ -203,18 +211,6 @@ def run_many(connection: sa.Connection, text: str, given: Sequence[Any]) -> Any:
         return _watched(connection, line.cursor, text, given, many=True)
     line.cursor.executemany(text, given)
     return line.cursor
-
-
-def _prepared(connection: sa.Connection, line: _Line, text: str, given: Any) -> Any:
-    """The same, prepared: the driver keeps what it is given, for as long as it is told to."""
-    line.prepares.prepare_threshold = 0
-    try:
-        if line.is_watched:
-            return _watched(connection, line.cursor, text, given, many=False)
-        line.cursor.execute(text, given)
-        return line.cursor
-    finally:
-        line.prepares.prepare_threshold = None
 
 
 _LINE = "recovery.line"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import sqlalchemy as sa
 
 from benchmarks.targets import Place
@@ -14,14 +13,6 @@ from tests.plans.verbs import VERBS
 
 READING = {"has_work", "has_reply", "accept", "accept_duplicate"}
 """What only reads is planned each time for what is asked, and so is what a caller's effect may run beside."""
-
-
-@pytest.fixture
-def url(postgres_server):
-    """A migrated database on PostgreSQL, where statements are prepared."""
-    url = postgres_server.create_database(postgres_server.template_database("migrated", migrate))
-    yield url
-    postgres_server.drop_database(url)
 
 
 def outgrown(url, prefix):
@@ -53,14 +44,14 @@ def _end_all(on):
     assert all(on.cancel(task_id) for task_id in open_ones)
 
 
-def test_plans_that_outgrow_their_tables(url):
+def test_plans_that_outgrow_their_tables(postgres_database):
     """Every verb reads by its indexes, and no more than it needs, by the plan of another day."""
-    assert ({}, READING) == outgrown(url, "grown_")
+    assert ({}, READING) == outgrown(postgres_database, "grown_")
 
 
-def test_plans_that_follow_the_tables_are_noticed(url, monkeypatch):
+def test_plans_that_follow_the_tables_are_noticed(postgres_database, monkeypatch):
     """Without the settings that keep a plan to its indexes, what was made for empty tables reads large ones whole."""
     monkeypatch.setattr(prepared, "PLANNED", "SET LOCAL plan_cache_mode = force_generic_plan;")
-    found, anew = outgrown(url, "followed_")
+    found, anew = outgrown(postgres_database, "followed_")
     assert anew == READING
     assert any("from end to end" in one for faults in found.values() for one in faults), found
