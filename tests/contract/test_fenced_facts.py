@@ -223,3 +223,34 @@ def test_an_owner_that_is_only_alike_is_fenced(queue):
     refused, done = queue.finish_batch([(alike, 1), (second, 1)])
     assert (type(refused.error), done.error) == (Fenced, None)
     queue.finish(first, 1)
+
+
+BEYOND = 2**53
+"""From here on two whole numbers are one float."""
+
+
+@claim_verbs
+def test_a_fence_beyond_floats(queue, stored, call):
+    """A claim whose fence is one less is another one, however large the fence is."""
+    queue.receive(envelope(), AUTH)
+    with stored.engine.begin() as connection:
+        connection.execute(sa.update(tables().tasks).values(fence=BEYOND))
+    claim = queue.claim("w")
+    assert BEYOND + 1 == claim.fence
+    lost = dataclasses.replace(claim, fence=BEYOND)
+    assert (claim.task_id, BEYOND, "it was claimed again since") == fenced(call, queue, lost)
+    queue.finish(claim, 1)
+    assert "done" == queue.task(claim.task_id).state
+
+
+@delivery_verbs
+def test_a_deliverys_fence_beyond_floats(queue, stored, call):
+    """The same of a delivery."""
+    queue.cancel(queue.receive(envelope(), AUTH).task_id)
+    with stored.engine.begin() as connection:
+        connection.execute(sa.update(tables().outbox).values(fence=BEYOND))
+    held = queue.claim_reply("d")
+    assert BEYOND + 1 == held.fence
+    lost = dataclasses.replace(held, fence=BEYOND)
+    assert (held.reply_id, BEYOND, "it was claimed again since") == fenced(call, queue, lost)
+    assert "sent" == queue.settle(held, delivered=True)

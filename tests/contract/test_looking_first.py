@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plugins.queues import AUTH, envelope
+from recovery import Settings
+from recovery.repositories.outbox import OutboxRepository
+from recovery.repositories.tasks import TaskRepository
+from tests.plugins.queues import AUTH, SOURCES, envelope
 
 
 def sent(queue, message_id="m-1", /, **changes):
@@ -109,3 +112,53 @@ def test_looking_writes_nothing(quiet, stored):
     assert (None, []) == (quiet.claim("w"), quiet.claim_batch("w", 3, ("x", "y")))
     assert (None, []) == (quiet.claim_reply("d"), quiet.claim_reply_batch("d", 3))
     assert before == stored.contents()
+
+
+AHEAD = 4_000_000_000.0
+"""Later than the clock of this machine and of any server: whoever looks by another clock finds nothing due."""
+
+
+@pytest.fixture
+def ahead(queue, clock):
+    """The queue, after each verb that claims has found nothing, at a time that has not come yet elsewhere."""
+    clock.advance(AHEAD)
+    assert (None, []) == (queue.claim("w"), queue.claim_batch("w", 3))
+    assert (None, []) == (queue.claim_reply("d"), queue.claim_reply_batch("d", 3))
+    return queue
+
+
+def test_by_the_queues_own_clock(ahead):
+    """A look goes by the clock that the rows were written by, of tasks and of replies."""
+    first, second = (sent(ahead, name, deadline=2 * AHEAD) for name in ("a", "b"))
+    assert first == ahead.claim("w").task_id
+    assert [second] == [claim.task_id for claim in ahead.claim_batch("w", 3)]
+    ahead.cancel(first)
+    assert 1 == ahead.claim_reply("d").fence
+    ahead.cancel(second)
+    assert 1 == len(ahead.claim_reply_batch("d", 3))
+
+
+def test_not_before_it_is_due(queue, clock, stored):
+    """The look itself says no as long as by this clock nothing is due, and yes at the very moment."""
+    settings = Settings(clock=clock, allowed_sources=SOURCES, backoff=2.0)
+    task_id = sent(queue)
+    queue.fail(queue.claim("w"), "no")
+    assert (False, False) == looked(stored, settings)
+    clock.advance(1.999)
+    assert (False, False) == looked(stored, settings)
+    clock.advance(0.001)
+    assert (True, False) == looked(stored, settings)
+    queue.cancel(task_id)
+    assert (False, True) == looked(stored, settings)
+    queue.settle(queue.claim_reply("d"), delivered=False)
+    assert (False, False) == looked(stored, settings)
+    clock.advance(2)
+    assert (False, True) == looked(stored, settings)
+
+
+def looked(stored, settings):
+    """What a look at the tasks and one at the replies say; in another queue there is nothing at any time."""
+    with stored.engine.connect() as connection:
+        tasks, replies = TaskRepository(connection, settings), OutboxRepository(connection, settings)
+        assert tasks.has_work("w", ("other",)) is False
+        return tasks.has_work("w"), replies.has_work("w")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import pytest
 
 from recovery import InvalidEnvelope, Misconfigured, PayloadCollision, StatementFailed
+from recovery.repositories import receipts
 from recovery.repositories.batches import BATCH_MAX
 from recovery.repositories.outbox import REPLIES_MAX
 from recovery.repositories.receipts import REPLY_BYTES_MAX
 from tests.contract.swallowing import DELIVERIES, ENDS, swallow
-from tests.plugins.queues import AUTH, envelope
+from tests.plugins.queues import AUTH, SOURCES, envelope
 
 NO_CLAIM = ("a Claim is wanted, as claim returned it.", "claim", None)
 NO_DELIVERY = ("a Delivery is wanted, as claim_reply returned it.", "delivery", None)
@@ -123,6 +125,22 @@ def test_what_is_too_many(queue):
     assert items == refused(lambda: queue.finish_batch([("claim", 1)] * (BATCH_MAX + 1)))
     assert items == refused(lambda: queue.settle_batch(["delivery"] * (BATCH_MAX + 1)))
     assert BATCH_MAX == len(queue.settle_batch(["delivery"] * BATCH_MAX))
+    messages = (f"a batch has at most {BATCH_MAX} messages.", "envelopes", BATCH_MAX)
+    assert messages == refused(lambda: queue.receive_all([envelope()] * (BATCH_MAX + 1), AUTH))
+
+
+def test_a_result_that_is_too_large(door, database_url, clock):
+    """The bound is the queue's own, in bytes of JSON; what is just as large is stored, by each verb that finishes."""
+    small = door.queue(database_url, allowed_sources=SOURCES, clock=clock, result_bytes_max=5)
+    small.receive_all([envelope(name) for name in ("a", "b", "c")], AUTH)
+    first, second, third = small.claim_batch("w", 3)
+    for call in (lambda: small.finish(first, "abcd"), lambda: small.finish_and_claim(first, "\u00e9\u00e9")):
+        assert ("result", 5) == refused(call)[1:]
+    (verdict,) = small.finish_batch([(first, "abcd")])
+    assert ("result", 5) == (verdict.error.field, verdict.error.limit)
+    small.finish(first, "abc")
+    assert ["done"] == [one.state for one in small.finish_batch([(second, "abc")])]
+    assert small.finish_and_claim(third, "\u00e9a") is None
 
 
 def test_what_cannot_be_iterated_over(queue):
@@ -150,6 +168,21 @@ def test_a_reply_that_is_no_text(receiver, payload, expected):
     assert expected == refused(lambda: receiver.accept("reply:1", payload))
 
 
+def test_a_reply_that_is_as_large_as_it_may_be(receiver, monkeypatch):
+    """The bound itself is accepted. It stands lower here: a text of 64 MiB is looked through for seconds."""
+    monkeypatch.setattr(receipts, "REPLY_BYTES_MAX", 5)
+    assert receiver.accept("reply:1", "12345").duplicate is False
+    assert ("the payload is too large.", "payload", 5) == refused(lambda: receiver.accept("reply:2", "123456"))
+
+
+@pytest.mark.parametrize("reply_id", ["", "a\0", "x" * 200, None, 7], ids=ascii)
+def test_a_reply_without_an_id(receiver, reply_id):
+    """It is said that it is the id."""
+    _, field, _ = refused(lambda: receiver.accept(reply_id, '"x"'))
+    assert "reply_id" == field
+    assert receiver.seen(reply_id) is False
+
+
 @pytest.mark.parametrize("apply", [7, "apply"])
 def test_an_effect_that_is_no_function(receiver, apply):
     """What cannot be called is refused."""
@@ -160,12 +193,14 @@ def test_an_effect_that_is_no_function(receiver, apply):
 
 def test_an_effect_that_does_not_end(receiver):
     """An effect that would have to be awaited is refused, before it is called or by what it returned."""
+    given = []
 
     async def apply(*_):
         raise AssertionError
 
-    def hidden(*given):
-        return apply(*given)
+    def hidden(*_):
+        given.append(apply())
+        return given[0]
 
     with pytest.raises(Misconfigured) as caught:
         receiver.accept("reply:1", '"x"', apply)
@@ -173,6 +208,7 @@ def test_an_effect_that_does_not_end(receiver):
     with pytest.raises(Misconfigured) as caught:
         receiver.accept("reply:1", '"x"', hidden)
     assert "apply returned an awaitable; it must do its work before it returns." == str(caught.value)
+    assert "CORO_CLOSED" == inspect.getcoroutinestate(given[0])
     assert receiver.seen("reply:1") is False
 
 
@@ -225,3 +261,11 @@ def test_what_is_never_stored(queue, receiver, stored):
         queue.receive(envelope(), AUTH)
     again = "the same message came and went three times while it was received; send it again."
     assert again == str(caught.value)
+
+
+def test_a_receipt_that_is_never_stored(receiver, stored):
+    """The same of a receipt, and nothing is applied."""
+    swallow(stored.engine, "INSERT", "receipts")
+    with pytest.raises(StatementFailed) as caught:
+        receiver.accept("reply:1", '"x"', lambda *_: pytest.fail("applied"))
+    assert "the receipt vanished while it was compared; send the reply again." == str(caught.value)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from recovery import Settings, Settlement, states
 from recovery.repositories.inbox import InboxRepository
+from recovery.repositories.journal import ROWS_MAX, JournalRepository
 from recovery.repositories.outbox import OutboxRepository
 from recovery.repositories.tasks import TaskRepository
+from recovery.schema import tables
 from tests.plugins.queues import AUTH, SOURCES, envelope
 
 WHO = ("subject", "from_state", "to_state", "owner", "fence", "attempt", "why")
@@ -90,6 +93,19 @@ def test_among_several_queues_what_became_due_first(queue, clock):
     second = queue.receive(envelope("b", queue="y"), AUTH).task_id
     clock.advance(1)
     assert [second, first] == [queue.claim("w", ("x", "y")).task_id, queue.claim("w", ("x", "y")).task_id]
+
+
+def test_a_journal_that_is_too_long(queue, stored):
+    """At most a thousand rows are told of a task, the first ones: what is in memory of it is bounded."""
+    task_id = queue.receive(envelope(), AUTH).task_id
+    (row,) = stored.rows("journal")
+    del row["seq"]
+    more = [{**row, "at": 1001.0 + place} for place in range(ROWS_MAX)]
+    with stored.engine.begin() as connection:
+        connection.execute(sa.insert(tables().journal), more)
+    with stored.engine.connect() as connection:
+        steps = JournalRepository(connection, Settings()).of(task_id)
+    assert [1000.0 + place for place in range(ROWS_MAX)] == [step.at for step in steps]
 
 
 def test_what_is_given_outlives_a_try(queue, clock, stored):
