@@ -50,18 +50,32 @@ def url(backend, tmp_path, request):
 
 
 def test_a_sound_library_keeps_every_promise(url, tmp_path):
-    """Faults of each kind, and no violation; the report has every number, and the folder what it was made of."""
-    code, report, err = tortured("--url", url, "--seed", "7", "--out", str(tmp_path / "out"))
+    """Faults of each kind, and no violation; the report has every number, and the folder what it was made of.
+
+    In some seconds on a slow machine one kind may not come about; then another seed has to bring it.
+    """
+    missing = {"kills", "stops", "cuts", "operations", "acknowledged", "unknown"}
+    for seed in SEEDS:
+        report = kept(url, seed, tmp_path / seed)
+        missing -= {name for name in missing if report[name] > 0}
+        if not missing:
+            return
+    pytest.fail(f"in no run: {missing}")
+
+
+def kept(url, seed, out):
+    """The report of a torture that found nothing."""
+    code, report, err = tortured("--url", url, "--seed", seed, "--out", str(out))
     assert (0, [], 0, 0, 0) == (
         *(code, report["findings"], report["violations"], report["lost"], report["extra_effects"]),
     ), err
     assert set() == KEYS - set(report)
-    assert 7 == report["seed"]
-    assert all(report[name] > 0 for name in ("kills", "stops", "cuts", "operations", "acknowledged", "unknown"))
+    assert int(seed) == report["seed"]
     assert report["longest_recovery_seconds"] >= 0
-    (folder,) = (tmp_path / "out").iterdir()
+    (folder,) = out.iterdir()
     assert report == json.loads((folder / "report.json").read_text())
     assert len(list((folder / "histories").iterdir())) > 11
+    return report
 
 
 LOSES_MESSAGES = """
