@@ -183,8 +183,6 @@ class Transactions:
     def _again(self, connection: sa.Connection, error: Exception) -> _TryAgain | None:
         """How to try again what the database rolled back; None where that would not help."""
         driver = backend.original(error)
-        if not isinstance(driver, Exception):
-            return None
         if self._backend.is_retryable(driver):
             return _TryAgain()
         return _Unprepared() if self._backend.has_lost_prepared(connection, driver) else None
@@ -318,8 +316,7 @@ class Savepoints:
             self._checked = transaction
 
     def _failure(self, error: Exception) -> RecoveryError:
-        driver = backend.original(error)
-        if isinstance(driver, Exception) and self._backend.is_retryable(driver):
+        if self._backend.is_retryable(backend.original(error)):
             backend.without_values(error)
             return Busy("the database asks for your whole transaction to be tried again (deadlock or serialization).")
         return backend.translate(self._backend, error, "work")

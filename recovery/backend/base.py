@@ -223,11 +223,11 @@ class Backend(Protocol):
         """The error of the contract for a driver's error."""
         ...
 
-    def is_retryable(self, error: Exception) -> bool:
+    def is_retryable(self, error: BaseException) -> bool:
         """Whether the whole transaction may be tried again: a deadlock or a serialization failure."""
         ...
 
-    def has_lost_prepared(self, connection: sa.Connection, error: Exception) -> bool:
+    def has_lost_prepared(self, connection: sa.Connection, error: BaseException) -> bool:
         """Whether a statement was refused because its prepared form is gone; the connection then prepares no more."""
         ...
 

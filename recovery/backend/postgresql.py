@@ -191,10 +191,10 @@ class PostgreSQL:
             return Unavailable("the server is out of a resource (disk, memory or connections); nothing was stored.")
         return StatementFailed()
 
-    def is_retryable(self, error: Exception) -> bool:
+    def is_retryable(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) in _RETRYABLE
 
-    def has_lost_prepared(self, connection: sa.Connection, error: Exception) -> bool:
+    def has_lost_prepared(self, connection: sa.Connection, error: BaseException) -> bool:
         if not (prepared.is_used(connection) and prepared.is_out_of_step(error)):
             return False
         prepared.give_up(connection)

@@ -48,7 +48,7 @@ def leave_off(connection: sa.Connection) -> None:
     vars(connection).pop(_USED, None)
 
 
-def is_out_of_step(error: Exception) -> bool:
+def is_out_of_step(error: BaseException) -> bool:
     """Whether the server's session and the driver do not mean the same by a prepared statement; nothing was done."""
     return getattr(getattr(error, "diag", None), "source_function", None) in _OUT_OF_STEP
 

@@ -213,10 +213,10 @@ class SQLite:
             return SchemaMismatch()
         return StatementFailed()
 
-    def is_retryable(self, error: Exception) -> bool:
+    def is_retryable(self, error: BaseException) -> bool:
         return False
 
-    def has_lost_prepared(self, connection: sa.Connection, error: Exception) -> bool:
+    def has_lost_prepared(self, connection: sa.Connection, error: BaseException) -> bool:
         return False  # The driver prepares, in the connection itself, and anew where it has to.
 
 
