@@ -166,11 +166,11 @@ def prepare_engine(engine: sa.Engine) -> sa.Engine:
 
     On SQLite every connection gets WAL's companions (foreign keys, `synchronous=FULL`, a busy timeout; one that writes
     much also `journal_size_limit`, where it has none) and sends its own BEGIN, so that a SAVEPOINT is what it says. On
-    PostgreSQL the driver's automatic prepared statements are
-    turned off, which PgBouncer in transaction mode cannot follow; recovery's own writing transactions prepare their
-    statements where a connection is seen to reach the server itself. On both, `hide_parameters` is set, so that no log
-    shows a payload. Raises Misconfigured for another driver, for AUTOCOMMIT, for an in-memory database, for what
-    `engine.execution_options()` returned, and for an engine that has connected already.
+    PostgreSQL the driver's automatic prepared statements are turned off, which PgBouncer in transaction mode cannot
+    follow; recovery's own writing transactions prepare their statements where a connection is seen to reach the server
+    itself. On both, `hide_parameters` is set, so that no log shows a payload. Raises Misconfigured for another driver,
+    for AUTOCOMMIT, for an in-memory database, for what `engine.execution_options()` returned, and for an engine that
+    has connected already.
     """
     backend = of(engine)
     backend.check_engine(engine)

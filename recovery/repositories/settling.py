@@ -22,9 +22,8 @@ def settling(backend: Backend) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        driver = original(error)
-        if isinstance(driver, Exception) and is_database_error(error):
-            passing = backend.is_retryable(driver) or type(translate(backend, error, "work")) is not StatementFailed
-            if passing:
+        if is_database_error(error):
+            again = backend.is_retryable(original(error))
+            if again or type(translate(backend, error, "work")) is not StatementFailed:
                 raise
         raise SettlingFailed from error

@@ -21,7 +21,14 @@ NAMES = ("a", "b", "c", "d")
 TASK_IDS = {name: task_id("agent-a", name) for name in NAMES}
 REPLY_IDS = {name: reply_id(TASK_IDS[name]) for name in NAMES}
 _KNOWN = {found: name for ids in (TASK_IDS, REPLY_IDS) for name, found in ids.items()}
+FREE = {"owner": None, "lease_until": None}
+"""What a row has that nobody holds."""
 MOVED = ("at", "task_id", "subject", "from_state", "to_state", "owner", "fence", "attempt", "why")
+
+
+def name_of(held):
+    """The name of what a claim or a delivery is of; None where nothing was to be had."""
+    return None if held is None else _KNOWN[held.task_id if hasattr(held, "task_id") else held.reply_id]
 
 
 def changed(before, after):

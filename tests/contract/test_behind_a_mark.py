@@ -15,7 +15,7 @@ from recovery.repositories import claiming
 from recovery.repositories.leases import leased_replies, leased_tasks
 from recovery.repositories.outbox import OutboxRepository
 from recovery.repositories.tasks import TaskRepository
-from tests.contract.cells import DIFFERENT, REPLY_IDS, TASK_IDS
+from tests.contract.cells import DIFFERENT, REPLY_IDS, TASK_IDS, name_of
 from tests.plugins.queues import AUTH, envelope
 
 ALL = Settings().tables
@@ -67,16 +67,6 @@ def looking(stored, clock):
         one = Looking(connection, clock)
         one.keep()
         yield one
-
-
-def name_of(held):
-    """The name of what a claim or a delivery is of."""
-    if held is None:
-        return None
-    ids = TASK_IDS if hasattr(held, "task_id") else REPLY_IDS
-    return next(
-        name for name, found in ids.items() if found in (getattr(held, "task_id", ""), getattr(held, "reply_id", ""))
-    )
 
 
 QUEUES = {"one": ("default",), "several": ("default", "mail")}

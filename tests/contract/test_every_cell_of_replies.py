@@ -9,10 +9,9 @@ import sqlalchemy as sa
 
 from recovery import Delivery, Receipt, Reconciled, Reply, Settlement, Verdict, states
 from recovery.canonical import content_hash
-from tests.contract.cells import DIFFERENT, REPLY_IDS, changed, new_reply, reply_move
+from tests.contract.cells import DIFFERENT, FREE, REPLY_IDS, changed, name_of, new_reply, reply_move
 from tests.plugins.queues import AUTH, envelope
 
-FREE = {"owner": None, "lease_until": None}
 OUTCOME_UNKNOWN = states.DELIVERY_LEASE_EXPIRED
 STORED = "receipt stored"
 
@@ -207,11 +206,6 @@ def test_without_settling(queue, clock, stored):
     assert [] == queue.claim_reply_batch("e", 5, settle=False)
     assert before == stored.contents()
     assert [one.reply_id for one in lost] == [one.reply_id for one in queue.claim_reply_batch("e", 5)]
-
-
-def name_of(held):
-    """The name of the task whose reply this is."""
-    return next(name for name, found in REPLY_IDS.items() if found == held.reply_id)
 
 
 def test_a_receipt(receiver, clock, stored):

@@ -8,10 +8,9 @@ import pytest
 
 from recovery import Claim, Reconciled, Task, Verdict, states
 from recovery.admission import admit
-from tests.contract.cells import DIFFERENT, TASK_IDS, changed, new_reply, replied, task_move
+from tests.contract.cells import DIFFERENT, FREE, TASK_IDS, changed, new_reply, replied, task_move
 from tests.plugins.queues import AUTH, envelope
 
-FREE = {"owner": None, "lease_until": None}
 CALLED_OFF, LATE, SPENT = states.CANCELLED_BY_SCHEDULER, states.DEADLINE_REACHED, states.ATTEMPTS_EXHAUSTED
 HOPS = states.HOPS_REACHED
 
@@ -339,12 +338,17 @@ def test_what_is_due(queue, clock, stored, way, deadline, seconds, expected, cou
     assert expected == found
 
 
-def test_without_settling(queue, clock, stored, held):
-    """Where a claim is told not to settle, it takes what there is, and leaves alone what is due."""
-    a, _ = held
+@pytest.fixture
+def kept(queue, clock, held):
+    """The first of the two, held for longer; it is 1031, and the lease of the second is over."""
     clock.advance(20)
-    a = queue.renew(a)
+    claim = queue.renew(held[0])
     clock.advance(8)
+    return claim
+
+
+def test_without_settling(queue, clock, stored, kept):
+    """Where a claim is told not to settle, it takes what there is, and leaves alone what is due."""
     before = stored.contents()
     assert queue.claim("v", ("none",), settle=False) is None
     assert [] == queue.claim_batch("v", 5, ("none",), settle=False)
@@ -352,8 +356,8 @@ def test_without_settling(queue, clock, stored, held):
     taken = queue.claim("w", settle=False)
     assert TASK_IDS["c"] == taken.task_id
     assert queue.claim("v", settle=False) is None
-    assert queue.finish_and_claim(a, 1, settle=False) is None
-    assert ("running", "done") == (queue.task(TASK_IDS["b"]).state, queue.task(a.task_id).state)
+    assert queue.finish_and_claim(kept, 1, settle=False) is None
+    assert ("running", "done") == (queue.task(TASK_IDS["b"]).state, queue.task(kept.task_id).state)
     assert [] == queue.claim_batch("v", 5, settle=False)
     assert "running" == queue.task(TASK_IDS["b"]).state
     queue.receive(envelope("d", deadline=1032.0), AUTH)
@@ -371,14 +375,10 @@ def test_the_order_of_what_is_settled(queue, clock):
     assert [TASK_IDS[name] for name in names] == [reply.task_id for reply in queue.replies()]
 
 
-def test_what_is_due_beside_a_finish(queue, clock, stored, held):
+def test_what_is_due_beside_a_finish(queue, stored, kept):
     """A finish that claims settles too, after what it finished."""
-    a, _ = held
-    clock.advance(20)
-    a = queue.renew(a)
-    clock.advance(8)
     before = stored.contents()
-    assert TASK_IDS["c"] == queue.finish_and_claim(a, {"x": 1}).task_id
+    assert TASK_IDS["c"] == queue.finish_and_claim(kept, {"x": 1}).task_id
     spent = ended("b", "failed", SPENT, SPENT, 1031.0)
     done = {**FREE, "state": "done", "result": '{"x":1}', "ended_at": 1031.0}
     assert {

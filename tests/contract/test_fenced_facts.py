@@ -191,19 +191,58 @@ BEYOND = 2**53
 """From here on a double does not hold every whole number."""
 
 
-@pytest.mark.parametrize("call", [*CLAIM_VERBS.values()][3:], ids=[*CLAIM_VERBS][3:])
-def test_fences_that_no_double_holds(queue, stored, call):
-    """A fence is a whole number of 63 bits everywhere: beside it the next one is another, however large both are."""
-    task_id = queue.receive(envelope(), AUTH).task_id
-    tasks = tables().tasks
+@pytest.fixture
+def claim_beyond(queue, stored):
+    """A claim whose fence no double tells from the one before, and one with that."""
+    queue.receive(envelope(), AUTH)
+    raise_fence(stored, tables().tasks)
+    return beside(queue.claim("w"))
+
+
+@pytest.fixture
+def delivery_beyond(queue, stored):
+    """The same of a delivery."""
+    queue.cancel(queue.receive(envelope(), AUTH).task_id)
+    raise_fence(stored, tables().outbox)
+    return beside(queue.claim_reply("d"))
+
+
+def raise_fence(stored, table):
+    """Let the next fence of the only row be one that no double holds."""
     with stored.engine.begin() as connection:
-        connection.execute(sa.update(tasks).where(tasks.c.task_id == task_id).values(fence=BEYOND))
-    claim = queue.claim("w")
-    assert BEYOND + 1 == claim.fence
-    beside = dataclasses.replace(claim, fence=BEYOND)
-    assert (task_id, BEYOND, "it was claimed again since") == fenced(call, queue, beside)
+        connection.execute(sa.update(table).values(fence=BEYOND))
+
+
+def beside(held):
+    """What is held, and the same under the fence before."""
+    assert BEYOND + 1 == held.fence
+    return held, dataclasses.replace(held, fence=BEYOND)
+
+
+@claim_verbs
+def test_fences_that_no_double_holds(queue, claim_beyond, call):
+    """A fence is a whole number of 63 bits everywhere: beside it the next one is another, however large both are."""
+    claim, lost = claim_beyond
+    assert (claim.task_id, BEYOND, "it was claimed again since") == fenced(call, queue, lost)
+    queue.finish(claim, 1)
+    assert "done" == queue.task(claim.task_id).state
+
+
+@pytest.mark.parametrize("call", [*CLAIM_VERBS.values()][3:], ids=[*CLAIM_VERBS][3:])
+def test_the_fence_that_counts(queue, claim_beyond, call):
+    """The verb that refused the other takes the one that holds."""
+    claim, lost = claim_beyond
+    assert (claim.task_id, BEYOND, "it was claimed again since") == fenced(call, queue, lost)
     call(queue, claim)
-    assert "running" != queue.task(task_id).state
+    assert "running" != queue.task(claim.task_id).state
+
+
+@delivery_verbs
+def test_a_deliverys_fence_that_no_double_holds(queue, delivery_beyond, call):
+    """The same of a delivery."""
+    held, lost = delivery_beyond
+    assert (held.reply_id, BEYOND, "it was claimed again since") == fenced(call, queue, lost)
+    assert "sent" == queue.settle(held, delivered=True)
 
 
 class Alike(str):
@@ -223,34 +262,3 @@ def test_an_owner_that_is_only_alike_is_fenced(queue):
     refused, done = queue.finish_batch([(alike, 1), (second, 1)])
     assert (type(refused.error), done.error) == (Fenced, None)
     queue.finish(first, 1)
-
-
-BEYOND = 2**53
-"""From here on two whole numbers are one float."""
-
-
-@claim_verbs
-def test_a_fence_beyond_floats(queue, stored, call):
-    """A claim whose fence is one less is another one, however large the fence is."""
-    queue.receive(envelope(), AUTH)
-    with stored.engine.begin() as connection:
-        connection.execute(sa.update(tables().tasks).values(fence=BEYOND))
-    claim = queue.claim("w")
-    assert BEYOND + 1 == claim.fence
-    lost = dataclasses.replace(claim, fence=BEYOND)
-    assert (claim.task_id, BEYOND, "it was claimed again since") == fenced(call, queue, lost)
-    queue.finish(claim, 1)
-    assert "done" == queue.task(claim.task_id).state
-
-
-@delivery_verbs
-def test_a_deliverys_fence_beyond_floats(queue, stored, call):
-    """The same of a delivery."""
-    queue.cancel(queue.receive(envelope(), AUTH).task_id)
-    with stored.engine.begin() as connection:
-        connection.execute(sa.update(tables().outbox).values(fence=BEYOND))
-    held = queue.claim_reply("d")
-    assert BEYOND + 1 == held.fence
-    lost = dataclasses.replace(held, fence=BEYOND)
-    assert (held.reply_id, BEYOND, "it was claimed again since") == fenced(call, queue, lost)
-    assert "sent" == queue.settle(held, delivered=True)

@@ -65,12 +65,22 @@ def refused(*_, **__):
     raise PermissionError(13, "refused")
 
 
+@contextlib.contextmanager
+def opened(file, on_connect=lambda driver: None):
+    """A queue with one connection, to which something is done when it is made."""
+    engine = open_engine(f"sqlite:///{file}", pool_size=1)
+    sa.event.listen(engine, "connect", lambda driver, _: on_connect(driver))
+    try:
+        yield Queue(engine, allowed_sources=SOURCES)
+    finally:
+        engine.dispose()
+
+
 @pytest.fixture
 def queue(file):
     """A queue with one connection."""
-    engine = open_engine(f"sqlite:///{file}", pool_size=1)
-    yield Queue(engine, allowed_sources=SOURCES)
-    engine.dispose()
+    with opened(file) as found:
+        yield found
 
 
 def test_behind_a_reader_it_is_tried_when_the_log_is_twice_as_long(file, queue):
@@ -106,16 +116,13 @@ def test_a_log_that_is_not_long_is_left_to_sqlite(file, monkeypatch):
     """To try costs two syncs, and with nobody in the way SQLite has emptied it by itself."""
     monkeypatch.setattr(checkpoints, "LONG_PAGES", 4 * PAGES)
     sent: list[str] = []
-    engine = open_engine(f"sqlite:///{file}", pool_size=1)
-    sa.event.listen(engine, "connect", lambda driver, _: driver.set_trace_callback(sent.append))
-    queue = Queue(engine, allowed_sources=SOURCES)
-    work(queue, 3 * LOOK_EVERY)
-    assert "PRAGMA wal_autocheckpoint" in sent
-    assert not [text for text in sent if "wal_checkpoint" in text]
-    with reader(file):
-        work(queue, 4 * LOOK_EVERY)
-    assert [text for text in sent if "wal_checkpoint" in text]
-    engine.dispose()
+    with opened(file, lambda driver: driver.set_trace_callback(sent.append)) as queue:
+        work(queue, 3 * LOOK_EVERY)
+        assert "PRAGMA wal_autocheckpoint" in sent
+        assert not [text for text in sent if "wal_checkpoint" in text]
+        with reader(file):
+            work(queue, 4 * LOOK_EVERY)
+        assert [text for text in sent if "wal_checkpoint" in text]
 
 
 def test_a_log_that_was_long_gives_the_disk_back(file, queue):
@@ -131,12 +138,9 @@ def test_a_log_that_was_long_gives_the_disk_back(file, queue):
 
 def test_a_limit_that_somebody_chose_stays(file):
     """It is his file."""
-    engine = open_engine(f"sqlite:///{file}", pool_size=1)
-    sa.event.listen(engine, "connect", lambda driver, _: driver.execute(f"PRAGMA journal_size_limit = {CHOSEN_BYTES}"))
-    queue = Queue(engine, allowed_sources=SOURCES)
-    work(queue, LOOK_EVERY)
-    assert said(queue, "journal_size_limit") == CHOSEN_BYTES
-    engine.dispose()
+    with opened(file, lambda driver: driver.execute(f"PRAGMA journal_size_limit = {CHOSEN_BYTES}")) as queue:
+        work(queue, LOOK_EVERY)
+        assert said(queue, "journal_size_limit") == CHOSEN_BYTES
 
 
 def test_a_log_that_cannot_be_looked_at_is_tried(file, queue, monkeypatch):
